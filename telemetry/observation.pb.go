@@ -88,7 +88,7 @@ type Observation struct {
 	xxx_hidden_GpusExpected       uint32                 `protobuf:"varint,12,opt,name=gpus_expected,json=gpusExpected,proto3"`
 	xxx_hidden_Host               *[]*HostVerdict        `protobuf:"bytes,13,rep,name=host,proto3"`
 	xxx_hidden_Gpus               *[]*GPUObservation     `protobuf:"bytes,14,rep,name=gpus,proto3"`
-	xxx_hidden_Refused            *[]*Refused            `protobuf:"bytes,15,rep,name=refused,proto3"`
+	xxx_hidden_Refused            *[]*RefusedValues      `protobuf:"bytes,15,rep,name=refused,proto3"`
 	xxx_hidden_DriverFault        string                 `protobuf:"bytes,16,opt,name=driver_fault,json=driverFault,proto3"`
 	unknownFields                 protoimpl.UnknownFields
 	sizeCache                     protoimpl.SizeCache
@@ -221,7 +221,7 @@ func (x *Observation) GetGpus() []*GPUObservation {
 	return nil
 }
 
-func (x *Observation) GetRefused() []*Refused {
+func (x *Observation) GetRefused() []*RefusedValues {
 	if x != nil {
 		if x.xxx_hidden_Refused != nil {
 			return *x.xxx_hidden_Refused
@@ -293,7 +293,7 @@ func (x *Observation) SetGpus(v []*GPUObservation) {
 	x.xxx_hidden_Gpus = &v
 }
 
-func (x *Observation) SetRefused(v []*Refused) {
+func (x *Observation) SetRefused(v []*RefusedValues) {
 	x.xxx_hidden_Refused = &v
 }
 
@@ -319,7 +319,7 @@ type Observation_builder struct {
 	Host               []*HostVerdict
 	Gpus               []*GPUObservation
 	// Frame values refused since the last observation, by reason.
-	Refused     []*Refused
+	Refused     []*RefusedValues
 	DriverFault string
 }
 
@@ -346,7 +346,7 @@ func (b0 Observation_builder) Build() *Observation {
 	return m0
 }
 
-type Refused struct {
+type RefusedValues struct {
 	state            protoimpl.MessageState `protogen:"opaque.v1"`
 	xxx_hidden_Why   string                 `protobuf:"bytes,1,opt,name=why,proto3"`
 	xxx_hidden_Count uint32                 `protobuf:"varint,2,opt,name=count,proto3"`
@@ -354,20 +354,20 @@ type Refused struct {
 	sizeCache        protoimpl.SizeCache
 }
 
-func (x *Refused) Reset() {
-	*x = Refused{}
+func (x *RefusedValues) Reset() {
+	*x = RefusedValues{}
 	mi := &file_observation_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Refused) String() string {
+func (x *RefusedValues) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Refused) ProtoMessage() {}
+func (*RefusedValues) ProtoMessage() {}
 
-func (x *Refused) ProtoReflect() protoreflect.Message {
+func (x *RefusedValues) ProtoReflect() protoreflect.Message {
 	mi := &file_observation_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -379,37 +379,37 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-func (x *Refused) GetWhy() string {
+func (x *RefusedValues) GetWhy() string {
 	if x != nil {
 		return x.xxx_hidden_Why
 	}
 	return ""
 }
 
-func (x *Refused) GetCount() uint32 {
+func (x *RefusedValues) GetCount() uint32 {
 	if x != nil {
 		return x.xxx_hidden_Count
 	}
 	return 0
 }
 
-func (x *Refused) SetWhy(v string) {
+func (x *RefusedValues) SetWhy(v string) {
 	x.xxx_hidden_Why = v
 }
 
-func (x *Refused) SetCount(v uint32) {
+func (x *RefusedValues) SetCount(v uint32) {
 	x.xxx_hidden_Count = v
 }
 
-type Refused_builder struct {
+type RefusedValues_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
 	Why   string
 	Count uint32
 }
 
-func (b0 Refused_builder) Build() *Refused {
-	m0 := &Refused{}
+func (b0 RefusedValues_builder) Build() *RefusedValues {
+	m0 := &RefusedValues{}
 	b, x := &b0, m0
 	_, _ = b, x
 	x.xxx_hidden_Why = b.Why
@@ -1913,7 +1913,7 @@ var File_observation_proto protoreflect.FileDescriptor
 
 const file_observation_proto_rawDesc = "" +
 	"\n" +
-	"\x11observation.proto\x12\vevenkeel.v1\x1a\vframe.proto\"\xb0\x04\n" +
+	"\x11observation.proto\x12\vevenkeel.v1\x1a\vframe.proto\"\xb6\x04\n" +
 	"\vObservation\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x12\n" +
@@ -1929,10 +1929,10 @@ const file_observation_proto_rawDesc = "" +
 	"\tperiod_ms\x18\v \x01(\x04R\bperiodMs\x12#\n" +
 	"\rgpus_expected\x18\f \x01(\rR\fgpusExpected\x12,\n" +
 	"\x04host\x18\r \x03(\v2\x18.evenkeel.v1.HostVerdictR\x04host\x12/\n" +
-	"\x04gpus\x18\x0e \x03(\v2\x1b.evenkeel.v1.GPUObservationR\x04gpus\x12.\n" +
-	"\arefused\x18\x0f \x03(\v2\x14.evenkeel.v1.RefusedR\arefused\x12!\n" +
-	"\fdriver_fault\x18\x10 \x01(\tR\vdriverFault\"1\n" +
-	"\aRefused\x12\x10\n" +
+	"\x04gpus\x18\x0e \x03(\v2\x1b.evenkeel.v1.GPUObservationR\x04gpus\x124\n" +
+	"\arefused\x18\x0f \x03(\v2\x1a.evenkeel.v1.RefusedValuesR\arefused\x12!\n" +
+	"\fdriver_fault\x18\x10 \x01(\tR\vdriverFault\"7\n" +
+	"\rRefusedValues\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\"x\n" +
 	"\vHostVerdict\x12\x12\n" +
@@ -2040,7 +2040,7 @@ var file_observation_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_observation_proto_goTypes = []any{
 	(GPUState)(0),          // 0: evenkeel.v1.GPUState
 	(*Observation)(nil),    // 1: evenkeel.v1.Observation
-	(*Refused)(nil),        // 2: evenkeel.v1.Refused
+	(*RefusedValues)(nil),  // 2: evenkeel.v1.RefusedValues
 	(*HostVerdict)(nil),    // 3: evenkeel.v1.HostVerdict
 	(*GPUObservation)(nil), // 4: evenkeel.v1.GPUObservation
 	(*Value)(nil),          // 5: evenkeel.v1.Value
@@ -2057,7 +2057,7 @@ var file_observation_proto_goTypes = []any{
 var file_observation_proto_depIdxs = []int32{
 	3,  // 0: evenkeel.v1.Observation.host:type_name -> evenkeel.v1.HostVerdict
 	4,  // 1: evenkeel.v1.Observation.gpus:type_name -> evenkeel.v1.GPUObservation
-	2,  // 2: evenkeel.v1.Observation.refused:type_name -> evenkeel.v1.Refused
+	2,  // 2: evenkeel.v1.Observation.refused:type_name -> evenkeel.v1.RefusedValues
 	0,  // 3: evenkeel.v1.GPUObservation.state:type_name -> evenkeel.v1.GPUState
 	5,  // 4: evenkeel.v1.GPUObservation.values:type_name -> evenkeel.v1.Value
 	6,  // 5: evenkeel.v1.GPUObservation.power:type_name -> evenkeel.v1.Power

@@ -341,4 +341,3 @@ func metricsDoc() []byte {
 	}
 	return b.Bytes()
 }
-
