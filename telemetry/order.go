@@ -211,3 +211,8 @@ type Step struct {
 	Deadline  time.Time `json:"deadline,omitzero"`
 	Lease     Duration  `json:"lease,omitempty"`
 }
+
+// PowerLimits are the power limits of a device, in watts.
+type PowerLimits struct {
+	Current, Default, Min, Max float64
+}
