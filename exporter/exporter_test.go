@@ -33,6 +33,12 @@ func (r *recorder) Frame(data []byte) error {
 	return r.err
 }
 
+func (r *recorder) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
 func (r *recorder) all() []*telemetry.Frame {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -358,11 +364,9 @@ func TestSinkErrorsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
 		e, sink := start(t, w)
-		sink.err = &telemetry.DropError{Why: telemetry.DropQueueFull}
+		sink.fail(&telemetry.DropError{Why: telemetry.DropQueueFull})
 		ticks(3)
-		sink.mu.Lock()
-		sink.err = context.DeadlineExceeded
-		sink.mu.Unlock()
+		sink.fail(context.DeadlineExceeded)
 		ticks(2)
 		families, err := e.Gatherer().Gather()
 		if err != nil {

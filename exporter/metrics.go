@@ -39,8 +39,7 @@ func newMetrics(src Source) *metrics {
 
 func (m *metrics) dropped(err error) {
 	why := notSent
-	var d *telemetry.DropError
-	if errors.As(err, &d) {
+	if d, ok := errors.AsType[*telemetry.DropError](err); ok {
 		why = string(d.Why)
 	}
 	m.drops.WithLabelValues(why).Inc()

@@ -172,11 +172,10 @@ func (e *DriverError) Error() string {
 
 // FaultOf returns the fault within err, OtherFault if it has none, and "" for nil.
 func FaultOf(err error) Fault {
-	var d *DriverError
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case errors.As(err, &d):
+	}
+	if d, ok := errors.AsType[*DriverError](err); ok {
 		return d.Fault
 	}
 	return OtherFault
