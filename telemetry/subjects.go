@@ -107,6 +107,13 @@ func SubjectNode(subject string) (string, error) {
 	if len(tokens) < 4 || tokens[0]+"."+tokens[1] != Root {
 		return "", drop(DropForeign, "subject %q", subject)
 	}
+	want := 4
+	if f := tokens[2]; f == FamilyFrame || f == FamilyObservation || f == FamilyBackfill {
+		want = 5
+	}
+	if len(tokens) != want {
+		return "", drop(DropForeign, "subject %q has %d tokens, want %d", subject, len(tokens), want)
+	}
 	node, err := DecodeNode(tokens[len(tokens)-1])
 	if err != nil {
 		return "", drop(DropForeign, "subject %q: %v", subject, err)
