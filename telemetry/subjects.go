@@ -73,9 +73,13 @@ func PartitionSubject(family, node string) string {
 	return fmt.Sprintf("%s.%s.%d.%s", Root, family, Partition(node), EncodeNode(node))
 }
 
-// Subjects of one node each.
-func EventSubject(node string) string   { return Root + ".event." + EncodeNode(node) }
-func OrderSubject(node string) string   { return Root + ".order." + EncodeNode(node) }
+// EventSubject is where a node's events go.
+func EventSubject(node string) string { return Root + ".event." + EncodeNode(node) }
+
+// OrderSubject is where a node's agent listens.
+func OrderSubject(node string) string { return Root + ".order." + EncodeNode(node) }
+
+// ReceiptSubject is where a node's agent answers.
 func ReceiptSubject(node string) string { return Root + ".receipt." + EncodeNode(node) }
 
 // InventorySubject is where a source puts its full snapshot.
@@ -124,10 +128,11 @@ func SubjectNode(subject string) (string, error) {
 	return node, nil
 }
 
-// ExporterUser and AgentUser are the bus users of a node; what each may do is
-// bound to them by the server.
+// ExporterUser is the bus user of a node's exporter: frames, events, backfill.
 func ExporterUser(node string) string { return "x." + EncodeNode(node) }
-func AgentUser(node string) string    { return "a." + EncodeNode(node) }
+
+// AgentUser is the bus user of a node's agent: orders in, receipts out.
+func AgentUser(node string) string { return "a." + EncodeNode(node) }
 
 // InboxPrefix keeps one user's replies from the others.
 func InboxPrefix(user string) string { return "_INBOX_" + strings.ReplaceAll(user, ".", "_") }
