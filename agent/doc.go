@@ -1,0 +1,14 @@
+// Package agent carries out signed orders on a node, within the limits of its
+// own file, and says what became of them.
+//
+// In: orders from the bus, a Writer to the devices. Out: receipts; a ledger on
+// disk. Never: acts without a valid signature, beyond its allow-list, on what
+// another owns, or twice on one order.
+//
+// Guarantees: at most once by an fsynced ledger; every effect is read back;
+// an effect under a lease is undone when the lease ends, by compare-and-set,
+// whoever else is dead; unfinished orders are reported first after a restart.
+//
+// To add a step kind: one case in execute and its undo, one line in the
+// allow-list.
+package agent

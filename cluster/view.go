@@ -1,0 +1,315 @@
+package cluster
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// View is the fleet at one time. It never changes; unchanged nodes are shared
+// between Views.
+type View struct {
+	// Time is when the View was taken, by the clock of whoever took it.
+	Time time.Time
+	// nodes are sorted by name; the index maps find them and their GPUs.
+	nodes     []*Node
+	byName    map[string]*Node
+	gpus      map[string]*GPU
+	workloads []*Workload
+	byRef     map[telemetry.WorkloadRef]*Workload
+	onGPU     map[string][]*Workload
+}
+
+// NodeState says whether a node is heard.
+type NodeState string
+
+// Node states. A node that inventory expects and nobody has heard is unknown.
+const (
+	NodeUp      NodeState = "up"
+	NodeGone    NodeState = "gone"
+	NodeUnknown NodeState = "unknown"
+)
+
+// Node is a node and its GPUs.
+type Node struct {
+	Name        string
+	Cluster     string
+	BootID      string
+	Incarnation uint64
+	State       NodeState
+	// Seen is the node's sample time of the last observation, moved by the
+	// measured skew onto the viewer's clock.
+	Seen time.Time
+	// Since is when the present incarnation was first seen: values from before
+	// it do not count.
+	Since             time.Time
+	Period            time.Duration
+	Skew              time.Duration
+	ClockSynchronized bool
+	DriverFault       string
+	Expected          int
+	// Place and marks, from inventory.
+	Rack, Row, Feed string
+	PowerDomain     string
+	CoolingDomain   string
+	NVLinkDomain    string
+	NetworkDomain   string
+	Unschedulable   bool
+	Marks           map[string]string
+	GPUs            []*GPU
+}
+
+// GPUState says whether a device answers.
+type GPUState string
+
+// GPU states.
+const (
+	GPUUnknown GPUState = "unknown"
+	GPUOK      GPUState = "ok"
+	GPUHung    GPUState = "hung"
+	GPULost    GPUState = "lost"
+	GPUAbsent  GPUState = "absent"
+)
+
+// Opt is a number that may be unknown.
+type Opt struct {
+	V  float64
+	OK bool
+}
+
+// Some is a known number.
+func Some(v float64) Opt { return Opt{v, true} }
+
+// Or is the number, or other if it is unknown.
+func (o Opt) Or(other float64) float64 {
+	if o.OK {
+		return o.V
+	}
+	return other
+}
+
+// GPU is a device as last judged.
+type GPU struct {
+	UUID       string
+	Node       string
+	PCI        string
+	Index      int
+	Model      string
+	Arch       string
+	Driver     string
+	State      GPUState
+	HungCall   string
+	HungFor    time.Duration
+	Generation uint64
+
+	// readings are sorted by id.
+	readings []Reading
+
+	// Judged. Headroom is the distance to slowdown, Slope its change, positive
+	// while the device cools. BaseC is the temperature at zero power: inlet and
+	// neighbours as the thermal fit sees them.
+	HeadroomC         Opt
+	SlopeCPerS        Opt
+	SecondsToSlowdown Opt
+	RCPerW            Opt
+	TauS              Opt
+	BaseC             Opt
+
+	LimitW, MinW, DefaultW, MaxW Opt
+
+	Health       string
+	HealthScore  float64
+	HealthReason string
+	IdleSince    time.Time
+	IdleCause    string
+	IdleEvidence []string
+	Members      []Member
+}
+
+// Member is a process, pod or job step on a GPU or a part of it.
+type Member struct {
+	ID   string
+	Kind string
+	UUID string
+	GI   *uint32
+}
+
+// Reading is one value with its time and quality.
+type Reading struct {
+	ID      telemetry.ID
+	V       float64
+	At      time.Time // on the viewer's clock
+	Quality telemetry.Quality
+}
+
+// Reading returns the value of an id, whatever its quality.
+func (g *GPU) Reading(id telemetry.ID) (Reading, bool) {
+	i, ok := slices.BinarySearchFunc(g.readings, id, func(r Reading, id telemetry.ID) int { return int(r.ID) - int(id) })
+	if !ok {
+		return Reading{}, false
+	}
+	return g.readings[i], true
+}
+
+// Readings yields all values in the order of their ids.
+func (g *GPU) Readings() iter.Seq[Reading] { return slices.Values(g.readings) }
+
+// Value is the value of an id if it is there and of quality ok or suspect.
+func (g *GPU) Value(id telemetry.ID) Opt {
+	r, ok := g.Reading(id)
+	if !ok || r.Quality != telemetry.Quality_QUALITY_OK && r.Quality != telemetry.Quality_QUALITY_SUSPECT {
+		return Opt{}
+	}
+	return Some(r.V)
+}
+
+// Throttled lists the throttle reasons that are active, idle left out.
+func (g *GPU) Throttled() []string {
+	var out []string
+	for i, reason := range telemetry.ThrottleReasons {
+		if reason == "idle" {
+			continue
+		}
+		if v := g.Value(telemetry.GPUThrottleActiveSWPower + telemetry.ID(i)); v.OK && v.V != 0 {
+			out = append(out, reason)
+		}
+	}
+	return out
+}
+
+// Workload is a workload with the GPUs it holds.
+type Workload struct {
+	telemetry.InventoryWorkload
+	Source string
+	GPUs   []*GPU
+}
+
+// Nodes yields the nodes in the order of their names.
+func (v *View) Nodes() iter.Seq[*Node] { return slices.Values(v.nodes) }
+
+// NodeCount is the number of nodes, the silent ones included.
+func (v *View) NodeCount() int { return len(v.nodes) }
+
+// Node returns a node by name.
+func (v *View) Node(name string) (*Node, bool) {
+	n, ok := v.byName[name]
+	return n, ok
+}
+
+// GPUs yields every GPU, by node name and index.
+func (v *View) GPUs() iter.Seq2[*Node, *GPU] {
+	return func(yield func(*Node, *GPU) bool) {
+		for _, n := range v.nodes {
+			for _, g := range n.GPUs {
+				if !yield(n, g) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// GPU returns a GPU and its node by uuid.
+func (v *View) GPU(uuid string) (*Node, *GPU, bool) {
+	g, ok := v.gpus[uuid]
+	if !ok {
+		return nil, nil, false
+	}
+	return v.byName[g.Node], g, true
+}
+
+// Workloads yields the workloads in the order of their references.
+func (v *View) Workloads() iter.Seq[*Workload] { return slices.Values(v.workloads) }
+
+// Workload returns a workload by reference.
+func (v *View) Workload(ref telemetry.WorkloadRef) (*Workload, bool) {
+	w, ok := v.byRef[ref]
+	return w, ok
+}
+
+// WorkloadsOn lists the workloads that hold a GPU, in the order of their
+// references.
+func (v *View) WorkloadsOn(uuid string) []*Workload { return v.onGPU[uuid] }
+
+// Period is how often values of a rate class come.
+func Period(r telemetry.Rate, tick time.Duration) time.Duration {
+	switch r {
+	case telemetry.Link:
+		return 5 * time.Second
+	case telemetry.Slow:
+		return 15 * time.Second
+	}
+	return tick
+}
+
+// StaleAfter is the age from which a value counts as stale: three periods of
+// its own rate class.
+func StaleAfter(id telemetry.ID, tick time.Duration) time.Duration {
+	rate := telemetry.Fast
+	if row := telemetry.RowOf(id); row != nil {
+		rate = row.Rate
+	}
+	return 3 * Period(rate, tick)
+}
+
+// GoneAfter is the silence from which a node counts as gone.
+func GoneAfter(tick time.Duration) time.Duration { return max(3*tick, 10*time.Second) }
+
+// Fresh says whether a reading may drive an act now: quality ok, not stale,
+// not from before the source's last restart.
+func (n *Node) Fresh(r Reading, now time.Time) bool {
+	return n.State == NodeUp && r.Quality == telemetry.Quality_QUALITY_OK &&
+		now.Sub(r.At) <= StaleAfter(r.ID, n.Period) && !r.At.Before(n.Since)
+}
+
+// Coverage counts the GPUs whose temperature is fresh against all expected.
+func (v *View) Coverage(now time.Time) telemetry.Coverage {
+	var c telemetry.Coverage
+	for _, n := range v.nodes {
+		c.Expected += max(n.Expected, len(n.GPUs))
+		for _, g := range n.GPUs {
+			if r, ok := g.Reading(telemetry.GPUTemperatureCelsiusCore); ok && g.State == GPUOK && n.Fresh(r, now) {
+				c.Fresh++
+			}
+		}
+	}
+	if c.Expected > 0 {
+		c.Ratio = float64(c.Fresh) / float64(c.Expected)
+	}
+	return c
+}
+
+// NewView puts nodes and workloads in their canonical order and builds the
+// index. Callers hand over ownership; a node may be shared with other Views.
+func NewView(now time.Time, nodes []*Node, workloads []*Workload) *View {
+	v := &View{
+		Time: now, nodes: nodes, workloads: workloads,
+		byName: make(map[string]*Node, len(nodes)), gpus: map[string]*GPU{},
+		byRef: make(map[telemetry.WorkloadRef]*Workload, len(workloads)), onGPU: map[string][]*Workload{},
+	}
+	slices.SortFunc(v.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(v.workloads, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
+	for _, n := range v.nodes {
+		v.byName[n.Name] = n
+		for _, g := range n.GPUs {
+			v.gpus[g.UUID] = g
+		}
+	}
+	for _, w := range v.workloads {
+		v.byRef[w.Ref] = w
+		for _, g := range w.GPUs {
+			v.onGPU[g.UUID] = append(v.onGPU[g.UUID], w)
+		}
+	}
+	return v
+}
+
+// NewGPU is for tests and the simulator: a device with readings in any order.
+func NewGPU(g GPU, readings ...Reading) *GPU {
+	slices.SortFunc(readings, func(a, b Reading) int { return int(a.ID) - int(b.ID) })
+	g.readings = readings
+	return &g
+}

@@ -1,0 +1,144 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Schema is the version of frames and observations that this code writes. A
+// reader takes its own and older versions.
+const Schema = 1
+
+// Limits of what a reader takes. MaxFrameBytes is far above any node (64 GPUs
+// with all links are 40 kB) and below the bus's own limit.
+const (
+	MaxFrameBytes = 256 << 10
+	MaxGPUs       = 256
+	MaxSamples    = 8192
+)
+
+// DropReason is why a message was refused; it is a label value, so the list
+// is closed.
+type DropReason string
+
+// Reasons for which a message is refused.
+const (
+	DropOversized DropReason = "oversized"
+	DropMalformed DropReason = "malformed"
+	DropSchema    DropReason = "schema"
+	DropForeign   DropReason = "foreign"
+	DropForged    DropReason = "forged"
+	DropTooMany   DropReason = "too_many"
+	DropDuplicate DropReason = "duplicate"
+	DropReordered DropReason = "reordered"
+	DropQueueFull DropReason = "queue_full"
+	DropClock     DropReason = "clock"
+)
+
+// DropReasons is every reason, for pre-created series.
+var DropReasons = []DropReason{DropOversized, DropMalformed, DropSchema, DropForeign, DropForged, DropTooMany, DropDuplicate, DropReordered, DropQueueFull, DropClock}
+
+// DropError is a refused message.
+type DropError struct {
+	Why    DropReason
+	Detail string
+}
+
+func (e *DropError) Error() string { return fmt.Sprintf("refused (%s): %s", e.Why, e.Detail) }
+
+func drop(why DropReason, format string, args ...any) error {
+	return &DropError{Why: why, Detail: fmt.Sprintf(format, args...)}
+}
+
+// WhyDropped returns the reason within err, or malformed.
+func WhyDropped(err error) DropReason {
+	var d *DropError
+	if errors.As(err, &d) {
+		return d.Why
+	}
+	return DropMalformed
+}
+
+var marshal = proto.MarshalOptions{}
+
+// AppendFrame appends the encoded frame to buf.
+func AppendFrame(buf []byte, f *Frame) ([]byte, error) {
+	start := len(buf)
+	out, err := marshal.MarshalAppend(buf, f)
+	if err != nil {
+		return buf, fmt.Errorf("encode frame: %w", err)
+	}
+	if n := len(out) - start; n > MaxFrameBytes {
+		return buf, drop(DropOversized, "frame of %d bytes, at most %d", n, MaxFrameBytes)
+	}
+	return out, nil
+}
+
+// DecodeFrame decodes data into f, which is reset first, and checks all that
+// can be checked without knowing the node: size, shape, schema, counts.
+func DecodeFrame(data []byte, f *Frame) error {
+	if len(data) > MaxFrameBytes {
+		return drop(DropOversized, "frame of %d bytes, at most %d", len(data), MaxFrameBytes)
+	}
+	if err := proto.Unmarshal(data, f); err != nil {
+		return drop(DropMalformed, "frame: %v", err)
+	}
+	switch {
+	case f.GetSchema() == 0 || f.GetSchema() > Schema:
+		return drop(DropSchema, "frame schema %d, this reader knows 1 to %d", f.GetSchema(), Schema)
+	case f.GetNode() == "" || f.GetIncarnation() == 0:
+		return drop(DropMalformed, "frame without node or incarnation")
+	case len(f.GetGpus()) > MaxGPUs:
+		return drop(DropTooMany, "%d GPUs, at most %d", len(f.GetGpus()), MaxGPUs)
+	case len(f.GetSamples()) > MaxSamples:
+		return drop(DropTooMany, "%d samples, at most %d", len(f.GetSamples()), MaxSamples)
+	}
+	seen := make(map[string]struct{}, len(f.GetGpus()))
+	for _, g := range f.GetGpus() {
+		if g.GetUuid() == "" {
+			return drop(DropMalformed, "GPU without uuid")
+		}
+		if _, twice := seen[g.GetUuid()]; twice {
+			return drop(DropMalformed, "GPU %s twice in one frame", g.GetUuid())
+		}
+		seen[g.GetUuid()] = struct{}{}
+	}
+	return nil
+}
+
+// CheckNode refuses a payload that names another node than the subject it
+// came on: the subject is what the server enforced.
+func CheckNode(subjectNode, payloadNode string) error {
+	if subjectNode != payloadNode {
+		return drop(DropForeign, "payload names node %q on the subject of %q", payloadNode, subjectNode)
+	}
+	return nil
+}
+
+// AppendObservation appends the encoded observation to buf.
+func AppendObservation(buf []byte, o *Observation) ([]byte, error) {
+	out, err := marshal.MarshalAppend(buf, o)
+	if err != nil {
+		return buf, fmt.Errorf("encode observation: %w", err)
+	}
+	return out, nil
+}
+
+// DecodeObservation decodes and checks an observation.
+func DecodeObservation(data []byte, o *Observation) error {
+	if len(data) > MaxFrameBytes {
+		return drop(DropOversized, "observation of %d bytes, at most %d", len(data), MaxFrameBytes)
+	}
+	if err := proto.Unmarshal(data, o); err != nil {
+		return drop(DropMalformed, "observation: %v", err)
+	}
+	if o.GetSchema() == 0 || o.GetSchema() > Schema {
+		return drop(DropSchema, "observation schema %d, this reader knows 1 to %d", o.GetSchema(), Schema)
+	}
+	if o.GetNode() == "" || len(o.GetGpus()) > MaxGPUs {
+		return drop(DropMalformed, "observation without node or with %d GPUs", len(o.GetGpus()))
+	}
+	return nil
+}

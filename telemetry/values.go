@@ -1,0 +1,127 @@
+package telemetry
+
+import (
+	"math"
+	"slices"
+)
+
+// wire turns a value in base units into its integer form. It refuses what the
+// type cannot hold, so that a sentinel never becomes a plausible number.
+func wire[T uint32 | uint64 | int32](v, scale float64) (T, bool) {
+	w := math.Round(v / scale)
+	var lo, hi float64
+	switch any(T(0)).(type) {
+	case uint32:
+		hi = math.MaxUint32
+	case uint64:
+		hi = 1 << 63
+	case int32:
+		lo, hi = math.MinInt32, math.MaxInt32
+	}
+	if !(w >= lo && w <= hi) { // also refuses NaN
+		return 0, false
+	}
+	return T(w), true
+}
+
+func bit(bits uint32, i int) float64 { return float64(bits >> i & 1) }
+
+func withBit(bits uint32, i int, v float64) uint32 {
+	if v != 0 {
+		return bits | 1<<i
+	}
+	return bits &^ (1 << i)
+}
+
+// MaxLinks is the number of NVLinks a frame can hold per GPU.
+const MaxLinks = 64
+
+// linkPresent and markLink keep the mask that tells a hole in a column from a
+// zero.
+func (g *GPU) linkPresent(link int) bool {
+	return link >= 0 && link < MaxLinks && g.GetLinkMask()>>link&1 == 1
+}
+
+func column[T uint32 | uint64](g *GPU, c []T, link int, scale float64) (float64, bool) {
+	if !g.linkPresent(link) || link >= len(c) {
+		return 0, false
+	}
+	return float64(c[link]) * scale, true
+}
+
+func withColumn[T uint32 | uint64](g *GPU, c []T, link int, v, scale float64) ([]T, bool) {
+	w, ok := wire[T](v, scale)
+	if !ok || link < 0 || link >= MaxLinks {
+		return c, false
+	}
+	if n := link + 1; n > len(c) {
+		c = slices.Grow(c, n-len(c))
+		for len(c) < n {
+			c = append(c, 0)
+		}
+	}
+	c[link] = w
+	g.SetLinkMask(g.GetLinkMask() | 1<<link)
+	return c, true
+}
+
+// Lookup returns the row and series of an id.
+func Lookup(id ID) (*Row, *Series, bool) {
+	for i := range Catalog {
+		r := &Catalog[i]
+		for j := range r.Series {
+			if r.Series[j].ID == id {
+				return r, &r.Series[j], true
+			}
+		}
+	}
+	return nil, nil, false
+}
+
+// byID answers Lookup's commonest question, the row of an id, without a scan.
+var byID = func() (t [1000]*Row) {
+	for i := range Catalog {
+		for _, s := range Catalog[i].Series {
+			t[s.ID] = &Catalog[i]
+		}
+	}
+	return t
+}()
+
+// RowOf returns the row of an id, or nil.
+func RowOf(id ID) *Row {
+	if int(id) >= len(byID) {
+		return nil
+	}
+	return byID[id]
+}
+
+// InRange says whether v is a value the row allows. NaN never is.
+func (r *Row) InRange(v float64) bool { return v >= r.Min && v <= r.Max }
+
+// QualityOf returns the quality mark of a value; a value without a mark is ok.
+func (g *GPU) QualityOf(id ID) Quality {
+	ids, q := g.GetQualityIds(), g.GetQualities()
+	for i, x := range ids {
+		if ID(x) == id && i < len(q) {
+			return q[i]
+		}
+	}
+	return Quality_QUALITY_OK
+}
+
+// SetQuality marks a value. Ok takes an earlier mark away.
+func (g *GPU) SetQuality(id ID, q Quality) {
+	ids, qs := g.GetQualityIds(), g.GetQualities()
+	if i := slices.Index(ids, uint32(id)); i >= 0 {
+		if q == Quality_QUALITY_OK {
+			ids, qs = slices.Delete(ids, i, i+1), slices.Delete(qs, i, i+1)
+		} else {
+			qs[i] = q
+		}
+	} else if q != Quality_QUALITY_OK {
+		ids, qs = append(ids, uint32(id)), append(qs, q)
+	}
+	g.SetQualityIds(ids)
+	g.SetQualities(qs)
+}
