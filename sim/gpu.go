@@ -16,9 +16,15 @@ const (
 	slowdownClock    = 0.5
 	slowdownReleaseC = 3.0
 
-	// Software slowdown lowers the clock in proportion between the highest
-	// operating temperature and slowdown, down to softClock.
-	softClock = 0.55
+	// Software slowdown drops the clock to softClockFloor as soon as a sensor
+	// shows more than the highest operating temperature. From softReleaseC below
+	// it climbs back, by softClimb of the highest clock in one time constant. So
+	// a hot GPU swings, which costs more work than the heat itself asks for, and
+	// the members of a gang do so each at its own time.
+	softClockFloor = 0.72
+	softClimb      = 0.3
+	softReleaseC   = 1.5
+	sensorStepC    = 0.5 // half of what a sensor resolves
 
 	// Memory runs warmer than the core, the more so the busier it is.
 	memoryIdleC = 3.0
@@ -119,7 +125,8 @@ type gpu struct {
 	airC       float64
 	coreC      float64
 	memoryC    float64
-	hardSlow   bool
+	softClock  float64 // highest clock that software slowdown allows
+	hardSlow   bool    // hardware slowdown is engaged
 	reasons    uint64
 	throttledS [throttleKinds]float64
 
@@ -154,39 +161,44 @@ func (m *Model) clockAt(activity, limitW float64) float64 {
 	return min(1, math.Cbrt(cube))
 }
 
-// thermalClock is the share of the clock that software slowdown leaves at a
-// temperature: all of it up to the highest operating temperature.
-func thermalClock(temperature, operating, slowdown float64) float64 {
-	over := (temperature - operating) / (slowdown - operating)
-	return 1 - (1-softClock)*min(1, max(0, over))
+// regulate is what driver and hardware do about heat: they follow temperatures
+// and set the highest clock that setClock may choose.
+func (g *gpu) regulate(dt time.Duration) {
+	m := g.model
+	over := g.coreC - m.GPUMaxC - sensorStepC
+	if m.MemoryMaxC > 0 {
+		over = max(over, g.memoryC-m.MemoryMaxC-sensorStepC)
+	}
+	switch {
+	case over >= 0:
+		g.softClock = softClockFloor
+	case over < -softReleaseC:
+		g.softClock = min(1, g.softClock+softClimb*dt.Seconds()/g.tau.Seconds())
+	}
+	if g.coreC >= m.SlowdownC {
+		g.hardSlow = true
+	} else if g.coreC < m.SlowdownC-slowdownReleaseC {
+		g.hardSlow = false
+	}
 }
 
 // setClock finds the clock that load, limit and temperature allow, and why it
 // is no higher. computeShare says how much of the work waits for the core.
 func (g *gpu) setClock(computeShare float64) {
 	m := g.model
-	if g.coreC >= m.SlowdownC {
-		g.hardSlow = true
-	} else if g.coreC < m.SlowdownC-slowdownReleaseC {
-		g.hardSlow = false
-	}
 	g.reasons = 0
 	if g.activity <= 0 {
 		g.clock, g.speed = m.IdleClockMHz/m.SMClockMHz, 0
 		g.reasons = reasonIdle
 		return
 	}
-	soft := thermalClock(g.coreC, m.GPUMaxC, m.SlowdownC)
-	if m.MemoryMaxC > 0 {
-		soft = min(soft, thermalClock(g.memoryC, m.MemoryMaxC, m.MemoryMaxC+m.SlowdownC-m.GPUMaxC))
-	}
 	g.clock = m.clockAt(g.activity, g.limitW)
 	if g.clock < 1 {
 		g.reasons |= reasonPower
 	}
-	if soft < 1 {
+	if g.softClock < g.clock {
 		g.reasons |= reasonSoftThermal
-		g.clock = min(g.clock, soft)
+		g.clock = g.softClock
 	}
 	if g.hardSlow {
 		g.reasons |= reasonHardware | reasonHardThermal
@@ -217,6 +229,7 @@ func (g *gpu) draw(k stepFactors) {
 func (g *gpu) warm(k stepFactors) {
 	g.coreC += (g.targetC() - g.coreC) * g.coreStep
 	g.memoryC += (g.memoryTargetC() - g.memoryC) * k.memory
+	g.regulate(k.dt)
 	g.sense()
 }
 

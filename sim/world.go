@@ -108,7 +108,7 @@ func (w *World) addGPU(nodeIndex int32, slot int, seed uint64) {
 	w.gpus = append(w.gpus, gpu{
 		model: n.model, node: nodeIndex, slot: int32(slot), job: -1,
 		resistance: n.model.ResistanceCPerW * (1 + spread*noise.symmetric()),
-		cooling:    1, tau: tau, noise: noise, limitW: n.model.DefaultLimit,
+		cooling:    1, tau: tau, noise: noise, limitW: n.model.DefaultLimit, softClock: 1,
 	})
 	w.ids = append(w.ids, newIdentity(name, slot))
 }
@@ -126,27 +126,18 @@ func newIdentity(place string, slot int) identity {
 	}
 }
 
-// settle puts every temperature where the present load leads in the end. Power
-// and temperature depend on each other where software lowers the clock, so the
-// way is taken in parts.
+// settle puts every temperature where the present load leads in the end. Where
+// that is above the highest operating temperature, slowdown lets it swing below
+// from the first step on.
 func (w *World) settle() {
 	w.factors = stepFactors{}
+	w.load()
+	w.work()
+	w.breathe()
 	for i := range w.gpus {
 		g := &w.gpus[i]
-		g.coreC = w.rows[w.nodes[g.node].row].inletC
-	}
-	for range 300 {
-		w.load()
-		w.work()
-		w.breathe()
-		for i := range w.gpus {
-			g := &w.gpus[i]
-			g.coreC += (g.targetC() - g.coreC) * 0.2
-			g.memoryC = g.memoryTargetC()
-		}
-	}
-	for i := range w.gpus {
-		g := &w.gpus[i]
+		g.coreC = min(g.targetC(), g.model.GPUMaxC)
+		g.memoryC = g.memoryTargetC()
 		g.averageW = g.powerW
 		g.sense()
 	}
