@@ -105,7 +105,7 @@ type gpu struct {
 	tau        time.Duration
 	coreStep   float64 // approach(dt, tau) for the current dt
 
-	lost, hung, stuck bool
+	lost, hung, stuck, blank, denied bool
 
 	// What the driver holds it to.
 	limitW float64

@@ -2,6 +2,13 @@ package sim
 
 import "math"
 
+// What the simulated driver says of itself.
+const (
+	simDriver = "580.95.05"
+	simNVML   = "13.580.95.05"
+	simCUDA   = "13.0"
+)
+
 // Reading is what the driver of one GPU says at a moment, as a copy.
 type Reading struct {
 	UUID, Serial string
@@ -11,7 +18,7 @@ type Reading struct {
 	Model        *Model // never changed
 	Job          string // "" when no job holds the GPU
 
-	Lost, Hung bool
+	Lost, Hung, Blank, Denied bool
 
 	CoreC, MemoryC int // as the sensors show them; MemoryC only with a sensor
 	MarginC        int // only with Model.ThermalMargin
@@ -75,7 +82,7 @@ func (w *World) read(i int32, r *Reading) {
 	*r = Reading{
 		UUID: id.uuid, Serial: id.serial, PCIBus: id.pciBus,
 		Node: w.nodes[g.node].Name, Slot: int(g.slot), Model: m,
-		Lost: g.lost, Hung: g.hung,
+		Lost: g.lost, Hung: g.hung, Blank: g.blank, Denied: g.denied,
 		CoreC: round(g.readCoreC), MemoryC: round(g.readMemoryC),
 		HeadroomC: g.headroomC(), AirC: g.airC,
 		PowerW: g.powerW, AverageW: g.averageW, LimitW: g.limitW, EnergyJ: g.energyJ,

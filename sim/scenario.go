@@ -100,10 +100,17 @@ type Fault string
 
 // The faults of a GPU.
 const (
-	FaultLost  Fault = "lost"  // fallen off the bus: every call fails, Xid 79
-	FaultHung  Fault = "hung"  // every management call hangs, the work goes on
-	FaultStuck Fault = "stuck" // its temperature sensors keep their value
+	FaultLost   Fault = "lost"   // fallen off the bus: every call fails, Xid 79
+	FaultHung   Fault = "hung"   // every management call hangs, the work goes on
+	FaultStuck  Fault = "stuck"  // its temperature sensors keep their value
+	FaultBlank  Fault = "blank"  // calls succeed with a value that cannot be
+	FaultDenied Fault = "denied" // writes are refused for want of permission
 )
+
+// Faults lists every fault of a GPU.
+func Faults() []Fault {
+	return []Fault{FaultLost, FaultHung, FaultStuck, FaultBlank, FaultDenied}
+}
 
 // Duration is a time.Duration written with its unit.
 type Duration time.Duration

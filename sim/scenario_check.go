@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -234,8 +235,8 @@ func (c *scenarioCheck) checkEvents() error {
 		if e.Cooling != nil && (*e.Cooling < 0.1 || *e.Cooling > 10) {
 			return c.errorAt(append(path, "cooling"), "cooling must be between 0.1 and 10")
 		}
-		if f := e.Fault; f != "" && f != FaultLost && f != FaultHung && f != FaultStuck {
-			return c.errorAt(append(path, "fault"), "fault must be lost, hung or stuck")
+		if e.Fault != "" && !slices.Contains(Faults(), e.Fault) {
+			return c.errorAt(append(path, "fault"), "fault must be one of %v", Faults())
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func TestScenarioErrorsNameTheLine(t *testing.T) {
 		{"too much memory", "memory_gib: 4", "memory_gib: 40", `line 7: job "j" does not fit the memory`},
 		{"two changes", "inlet_celsius: 30", "inlet_celsius: 30, fault: lost", "line 9: an event changes one thing"},
 		{"event on no row", "row: a, inlet_celsius: 30", "row: c, inlet_celsius: 30", "line 9: inlet_celsius needs row:"},
-		{"unknown fault", "row: a, inlet_celsius: 30", "gpu: n/1, fault: tired", "line 9: fault must be lost, hung or stuck"},
+		{"unknown fault", "row: a, inlet_celsius: 30", "gpu: n/1, fault: tired", "line 9: fault must be one of [lost hung stuck blank denied]"},
 		{"no name", "name: good\n", "", "line 1: a scenario needs a name"},
 		{"second document", "events:", "---\nevents:", "one YAML document"},
 	}

@@ -93,6 +93,10 @@ func (w *World) fault(i int32, fault Fault, on bool) {
 		g.hung = on
 	case FaultStuck:
 		g.stuck = on
+	case FaultBlank:
+		g.blank = on
+	case FaultDenied:
+		g.denied = on
 	}
 }
 
@@ -104,8 +108,8 @@ func (w *World) SetFault(nodeName string, slot int, fault Fault, on bool) error 
 	if err != nil {
 		return err
 	}
-	if fault != FaultLost && fault != FaultHung && fault != FaultStuck {
-		return fmt.Errorf("fault %q is not known: lost, hung or stuck", fault)
+	if !slices.Contains(Faults(), fault) {
+		return fmt.Errorf("fault %q is not known: one of %v", fault, Faults())
 	}
 	w.fault(i, fault, on)
 	return nil
