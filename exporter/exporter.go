@@ -55,8 +55,10 @@ type Exporter struct {
 	lastSlow time.Time
 	version  uint64 // of the driver state the list of GPUs was made from
 	changed  bool   // something of the slow part is new
-	frame    frame
-	workers  context.Context
+
+	incomplete bool // a device could not be opened
+	frame      frame
+	workers    context.Context
 
 	mu    sync.Mutex // guards what a scrape reads
 	gpus  []*gpu     // in order of PCI address
@@ -232,26 +234,36 @@ func (e *Exporter) follow(s driverState) {
 	if !s.up {
 		return
 	}
+	before := map[string]bool{}
 	for _, g := range e.gpus {
-		g.device, g.fault = nil, Lost
+		before[g.uuid] = true
 	}
+	e.incomplete = false
 	for i := range s.found {
-		e.place(&s.found[i], s.opens)
+		delete(before, e.place(&s.found[i], s.opens))
+		e.incomplete = e.incomplete || s.found[i].Err != nil
+	}
+	for _, g := range e.gpus {
+		if before[g.uuid] {
+			g.device, g.fault = nil, Lost
+			e.incomplete = true
+		}
 	}
 	slices.SortStableFunc(e.gpus, func(a, b *gpu) int {
 		return cmp.Or(cmp.Compare(a.id.PCI, b.id.PCI), cmp.Compare(a.uuid, b.uuid))
 	})
 }
 
-// place finds or makes the GPU of one place in the enumeration.
-func (e *Exporter) place(f *Found, opens uint64) {
+// place finds or makes the GPU of one place in the enumeration, and returns its
+// name.
+func (e *Exporter) place(f *Found, opens uint64) string {
 	id, known := Identity{UUID: f.UUID, PCI: f.PCI, Index: f.Index}, false
 	if f.Err == nil && f.Device != nil {
 		id, known = f.Device.Identity(), true
 	}
 	if id.UUID == "" {
 		e.log.Warn("a GPU cannot be identified", "index", f.Index, "pci", f.PCI, "err", f.Err)
-		return
+		return ""
 	}
 	i := slices.IndexFunc(e.gpus, func(g *gpu) bool { return g.uuid == id.UUID })
 	if i < 0 {
@@ -261,15 +273,19 @@ func (e *Exporter) place(f *Found, opens uint64) {
 		i = len(e.gpus) - 1
 	}
 	g := e.gpus[i]
-	if known && g.id != id || known != g.known {
-		e.changed, g.wantSlow = true, true
-	}
-	if known {
+	switch {
+	case known:
+		if g.id != id || !g.known {
+			e.changed, g.wantSlow = true, true
+		}
 		g.id, g.known = id, true
 		g.device, g.opens, g.fault = f.Device, opens, ""
-		return
+	case FaultOf(f.Err) == Hung && g.opens == opens:
+		// The handle is good; its own calls will say when it answers again.
+	default:
+		g.device, g.fault = nil, FaultOf(f.Err)
 	}
-	g.fault = FaultOf(f.Err)
+	return g.uuid
 }
 
 // collect takes what the workers have handed over and judges who is up.
@@ -277,6 +293,9 @@ func (e *Exporter) collect(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	hang := max(e.opt.Period/2, minHang)
+	if e.incomplete {
+		ask(e.driver.rescan)
+	}
 	for _, g := range e.gpus {
 		var fresh bool
 		g.front, fresh = g.worker.take(g.front)
@@ -314,7 +333,6 @@ func (e *Exporter) judge(g *gpu, fresh bool) {
 	}
 	if g.device == nil && e.state.up && (g.fault == Lost || g.fault == NoGPU) {
 		g.lost = true
-		ask(e.driver.rescan)
 	}
 	answered := g.got && g.front.answered()
 	g.up = answered && g.missed < missedTicks && !g.lost && g.device != nil

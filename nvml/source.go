@@ -5,6 +5,8 @@ package nvml
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -16,15 +18,33 @@ type Source struct {
 	library
 
 	mu      sync.Mutex // one enumeration at a time
+	pending map[int]chan lookup
+
+	known   sync.Mutex // guards what follows; never held across a driver call
+	opens   int
 	byIndex map[int]exporter.Identity
 	byUUID  map[string]*device
+
+	outstanding atomic.Int32 // lookups under way
+}
+
+// lookupWait bounds what one device may hold up an enumeration. Without
+// persistence a first lookup brings the device up, which takes seconds.
+const lookupWait = 5 * time.Second
+
+// lookup is what came of looking for the device at an index.
+type lookup struct {
+	opens  int
+	pci    string
+	device *device
+	err    error
 }
 
 var _ exporter.Source = (*Source)(nil)
 
 // New makes a Source. It loads nothing before Open.
 func New(opts ...Option) *Source {
-	s := &Source{byIndex: map[int]exporter.Identity{}, byUUID: map[string]*device{}}
+	s := &Source{pending: map[int]chan lookup{}, byIndex: map[int]exporter.Identity{}, byUUID: map[string]*device{}}
 	s.path = apply(opts).path
 	return s
 }
@@ -35,14 +55,21 @@ func (s *Source) Open() error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.known.Lock()
+	defer s.known.Unlock()
+	s.opens++
 	clear(s.byUUID) // handles of an earlier start
 	return nil
 }
 
-// Close releases the library. No call may be outstanding.
-func (s *Source) Close() error { return s.close() }
+// Close releases the library. It leaves it open while a lookup is outstanding:
+// pulled from under it, that could take the process down.
+func (s *Source) Close() error {
+	if s.outstanding.Load() > 0 {
+		return &exporter.DriverError{Call: "nvmlDeviceGetHandleByIndex_v2", Fault: exporter.Hung}
+	}
+	return s.close()
+}
 
 // Calls is the number of driver calls made so far; a batch of fields is one.
 func (s *Source) Calls() uint64 { return s.calls.Load() }
@@ -104,40 +131,90 @@ func (s *Source) Devices() ([]exporter.Found, error) {
 	return found, nil
 }
 
-// find opens the device at an index.
+// find waits for a device's lookup, one at a time for each index. A device
+// whose lookup hangs is reported so and does not hold up the others.
 func (s *Source) find(index int) exporter.Found {
+	for {
+		if s.pending[index] == nil {
+			s.pending[index] = s.begin(index)
+		}
+		select {
+		case l := <-s.pending[index]:
+			delete(s.pending, index)
+			s.known.Lock()
+			stale := l.opens != s.opens
+			s.known.Unlock()
+			if stale {
+				continue // it began before the driver was opened anew
+			}
+			return s.found(index, l)
+		case <-time.After(lookupWait):
+			return s.found(index, lookup{err: &exporter.DriverError{Call: "nvmlDeviceGetHandleByIndex_v2", Fault: exporter.Hung}})
+		}
+	}
+}
+
+func (s *Source) begin(index int) chan lookup {
+	s.known.Lock()
+	opens := s.opens
+	s.known.Unlock()
+	done := make(chan lookup, 1)
+	s.outstanding.Add(1)
+	go func() {
+		defer s.outstanding.Add(-1)
+		l := s.lookup(index)
+		l.opens = opens
+		done <- l
+	}()
+	return done
+}
+
+// found names a device. One that does not answer has the name it was known by:
+// best by its address, which does not move with the index.
+func (s *Source) found(index int, l lookup) exporter.Found {
+	s.known.Lock()
+	defer s.known.Unlock()
+	if l.err == nil {
+		id := l.device.id
+		s.byIndex[index], s.byUUID[id.UUID] = id, l.device
+		return exporter.Found{Index: index, UUID: id.UUID, PCI: id.PCI, Device: l.device}
+	}
 	was := s.byIndex[index]
-	f := exporter.Found{Index: index, UUID: was.UUID, PCI: was.PCI}
+	if l.pci != "" && l.pci != was.PCI {
+		was = exporter.Identity{PCI: l.pci}
+		for _, id := range s.byIndex {
+			if id.PCI == l.pci {
+				was = id
+			}
+		}
+	}
+	return exporter.Found{Index: index, UUID: was.UUID, PCI: was.PCI, Err: l.err}
+}
+
+// lookup makes the driver calls of one device.
+func (s *Source) lookup(index int) (l lookup) {
 	s.calls.Add(1)
 	handle, code := s.lib.DeviceGetHandleByIndex(index)
-	if f.Err = check("nvmlDeviceGetHandleByIndex_v2", code); f.Err != nil {
-		return f
+	if l.err = check("nvmlDeviceGetHandleByIndex_v2", code); l.err != nil {
+		return l
 	}
 	s.calls.Add(1)
 	pci, code := handle.GetPciInfo()
 	if code == nvml.SUCCESS {
-		f.PCI = text(pci.BusId[:])
-		// The address is the surer memory: it does not move with the index.
-		for _, id := range s.byIndex {
-			if id.PCI == f.PCI {
-				f.UUID = id.UUID
-			}
-		}
+		l.pci = text(pci.BusId[:])
 	}
 	s.calls.Add(1)
 	uuid, code := handle.GetUUID()
-	if f.Err = check("nvmlDeviceGetUUID", code); f.Err != nil {
-		return f
+	if l.err = check("nvmlDeviceGetUUID", code); l.err != nil {
+		return l
 	}
-	f.UUID = uuid
-	d := s.byUUID[uuid]
-	if d == nil || d.handle != handle || d.id.Index != index || d.id.PCI != f.PCI {
-		d = s.describe(handle, exporter.Identity{UUID: uuid, PCI: f.PCI, Index: index})
-		s.byUUID[uuid] = d
+	s.known.Lock()
+	l.device = s.byUUID[uuid]
+	s.known.Unlock()
+	if d := l.device; d == nil || d.handle != handle || d.id.Index != index || d.id.PCI != l.pci {
+		l.device = s.describe(handle, exporter.Identity{UUID: uuid, PCI: l.pci, Index: index})
 	}
-	s.byIndex[index] = d.id
-	f.Device = d
-	return f
+	return l
 }
 
 // describe reads what does not change. None of it is worth losing a GPU for.
