@@ -330,8 +330,13 @@ func (e *Exporter) report(g *gpu, wasUp bool) {
 		what = "lost"
 	case !g.up && g.got && !g.front.answered():
 		what = "down: " + string(g.front.fatal)
-	case g.up && g.front.err != nil:
-		what = "reader " + g.front.errReader + ": " + g.front.err.Error()
+	case g.up:
+		for i, r := range g.front.results {
+			if r.err != nil {
+				what = "reader " + readers[i].name + ": " + r.err.Error()
+				break
+			}
+		}
 	}
 	if what == g.logged && g.up == wasUp {
 		return

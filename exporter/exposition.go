@@ -136,7 +136,7 @@ func (x *exposition) fill(e *Exporter) {
 	success, duration := x.family(telemetry.NodeReaderSuccess), x.family(telemetry.NodeReaderDuration)
 	for i := range readers {
 		if r := readerResult(e.gpus, i); r.ran {
-			success.put(x.metric(success, "", readers[i].name), boolean(r.ok))
+			success.put(x.metric(success, "", readers[i].name), boolean(r.ok()))
 			duration.put(x.metric(duration, "", readers[i].name), r.duration.Seconds())
 		}
 	}

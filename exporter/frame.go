@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -125,7 +126,7 @@ func (f *frame) addSamples(e *Exporter) {
 	f.sample(telemetry.NodeDriverUp, "", up, string(e.state.fault))
 	for i := range readers {
 		if r := readerResult(e.gpus, i); r.ran {
-			f.sample(telemetry.NodeReaderSuccess, "", boolean(r.ok), readers[i].name)
+			f.sample(telemetry.NodeReaderSuccess, "", boolean(r.ok()), readers[i].name)
 			f.sample(telemetry.NodeReaderDuration, "", r.duration.Seconds(), readers[i].name)
 		}
 	}
@@ -158,11 +159,11 @@ func (f *frame) sample(id telemetry.ID, uuid string, v float64, labels ...string
 // readerResult is how a reader's last run went over all GPUs: the worst success
 // and the longest run. Which GPU it was, gpu_up and the log say.
 func readerResult(gpus []*gpu, reader int) result {
-	all := result{ok: true}
+	var all result
 	for _, g := range gpus {
 		if r := g.front.results[reader]; r.ran {
 			all.ran = true
-			all.ok = all.ok && r.ok
+			all.err = cmp.Or(all.err, r.err)
 			all.duration = max(all.duration, r.duration)
 		}
 	}

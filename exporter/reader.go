@@ -34,9 +34,11 @@ var readers = []reader{
 // result is how a reader's last run went.
 type result struct {
 	ran      bool
-	ok       bool
+	err      error
 	duration time.Duration
 }
+
+func (r result) ok() bool { return r.err == nil }
 
 // memory is what a GPU's worker knows from one round to the next.
 type memory struct {
@@ -264,15 +266,12 @@ func (r *reading) round(list []reader) {
 			continue
 		}
 		if r.fatal != nil {
-			r.mem.results[i] = result{ran: true}
+			r.mem.results[i] = result{ran: true, err: r.fatal}
 			continue
 		}
 		start := time.Now()
 		err := rd.read(r)
-		r.mem.results[i] = result{ran: true, ok: err == nil, duration: time.Since(start)}
-		if err != nil && r.out.err == nil {
-			r.out.err, r.out.errReader = err, rd.name
-		}
+		r.mem.results[i] = result{ran: true, err: err, duration: time.Since(start)}
 	}
 	r.inSlow = false
 	if r.slow && r.fatal == nil {

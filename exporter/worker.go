@@ -17,8 +17,6 @@ type sample struct {
 	invalid    [maxSlots][whys]uint32
 	results    []result
 	fatal      Fault // the device, or the whole driver, is gone
-	err        error // first failure of a reader, for the log
-	errReader  string
 }
 
 func newSample() *sample { return &sample{results: make([]result, len(readers))} }
@@ -105,7 +103,7 @@ func (w *worker) run(ctx context.Context, done chan<- uint64) {
 func (w *worker) round(r *reading, j job) {
 	s := w.back
 	s.fast.mark = [maxSlots]mark{}
-	s.fatal, s.err, s.errReader = "", nil, ""
+	s.fatal = ""
 	if j.generation != w.mem.generation {
 		w.mem.generation, w.mem.arch = j.generation, archOf(j.device.Identity().Arch)
 		w.mem.at = time.Time{}
@@ -122,7 +120,6 @@ func (w *worker) round(r *reading, j job) {
 	r.round(readers)
 	if r.fatal != nil {
 		s.fatal = FaultOf(r.fatal)
-		s.err = r.fatal
 	} else {
 		w.mem.at = at
 	}
