@@ -21,16 +21,16 @@ const (
 // clock, which may stop while a machine is suspended. The smaller delay of the
 // two is believed, since a step can only add to one of them.
 type clock struct {
-	minWall, minMono   time.Duration
-	lastArrival        int64
-	lastSample         int64
-	lastMono           int64
-	skew               time.Duration
-	started, hasMono   bool
-	diverged           int // frames in a row in which the two disagree
-	suspectFor         int // frames for which values stay suspect
-	sampledAt          int64
-	sampled bool
+	minWall, minMono time.Duration
+	lastArrival      int64
+	lastSample       int64
+	lastMono         int64
+	skew             time.Duration
+	started, hasMono bool
+	diverged         int // frames in a row in which the two disagree
+	suspectFor       int // frames for which values stay suspect
+	sampledAt        int64
+	sampled          bool
 }
 
 // take learns from a frame and returns when it was sampled by the viewer's
