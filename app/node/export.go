@@ -53,8 +53,8 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
 	return exporter.Options{
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
-		Source: nvml.NewSource(nvml.Options{Library: cfg.Library}),
-		Log:    log.With("component", "exporter"),
+		Source: nvml.New(nvml.WithLibraryPath(cfg.Library)),
+		Log:    log,
 	}
 }
 
