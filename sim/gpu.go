@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -97,7 +98,7 @@ type gpu struct {
 	node  int32
 	slot  int32
 	job   int32 // index, -1 when idle
-	noise source
+	noise splitmix
 
 	// Its own cooling, drawn once, and what a fault does to it.
 	resistance float64
@@ -159,6 +160,16 @@ func (m *Model) clockAt(activity, limitW float64) float64 {
 		return floor
 	}
 	return min(1, math.Cbrt(cube))
+}
+
+// setLimit takes a power limit that the product allows.
+func (g *gpu) setLimit(watts float64) error {
+	m := g.model
+	if !(watts >= m.MinLimit && watts <= m.MaxLimit) {
+		return fmt.Errorf("%w: %.0f W is not between %.0f and %.0f", ErrLimitRange, watts, m.MinLimit, m.MaxLimit)
+	}
+	g.limitW = watts
+	return nil
 }
 
 // regulate is what driver and hardware do about heat: they follow temperatures

@@ -10,13 +10,6 @@ import (
 )
 
 const (
-	defaultTick = 25 * time.Millisecond
-	// samplePeriod is how often the driver's own buffers get a sample.
-	samplePeriod = 100 * time.Millisecond
-	// catchUp bounds what a world that was held up makes good in one go.
-	catchUp = time.Second
-
-	nvmlGPUIsLost   = 15
 	fabricCompleted = 3
 	brandNVIDIA     = 14
 	brandTesla      = 2
@@ -38,28 +31,14 @@ func Serve(ctx context.Context, c ServeConfig) error {
 		return err
 	}
 	server.log.Info("world is served", "scenario", c.Scenario.Name, "node", server.node, "gpus", len(server.readings), "path", c.Path)
-	ticker := time.NewTicker(server.tick)
-	defer ticker.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return server.file.close()
-		case <-ticker.C:
-		}
-		now := time.Now()
-		last = last.Add(server.advance(now, min(now.Sub(last), catchUp)))
-		if now.Sub(last) > catchUp {
-			last = now
-		}
-	}
+	follow(ctx, c.Tick, server.advance)
+	return server.file.close()
 }
 
 // server is one world behind a shared file.
 type server struct {
 	world    *World
 	node     string
-	tick     time.Duration
 	log      *slog.Logger
 	file     *sharedFile
 	readings []Reading
@@ -70,12 +49,9 @@ type server struct {
 }
 
 func newServer(w *World, c ServeConfig, now time.Time) (*server, error) {
-	s := &server{world: w, node: c.Node, tick: c.Tick, log: c.Log}
+	s := &server{world: w, node: c.Node, log: c.Log}
 	if s.node == "" {
 		s.node = w.NodeNames()[0]
-	}
-	if s.tick <= 0 {
-		s.tick = defaultTick
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -108,17 +84,13 @@ func newServer(w *World, c ServeConfig, now time.Time) (*server, error) {
 	return s, nil
 }
 
-// advance lets the world step towards a time, in whole ticks, and shows what it
-// came to. It returns how much time passed in the world.
-func (s *server) advance(now time.Time, due time.Duration) time.Duration {
+// advance lets the world step and shows what it came to.
+func (s *server) advance(now time.Time, steps int, dt time.Duration) {
 	s.takeRequests()
-	var passed time.Duration
-	for passed+s.tick <= due {
-		s.world.Step(s.tick)
-		passed += s.tick
+	for range steps {
+		s.world.Step(dt)
 	}
 	s.publish(now)
-	return passed
 }
 
 // takeRequests applies the power limits that clients wrote since the last tick.

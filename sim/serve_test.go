@@ -53,7 +53,7 @@ func serveWorld(t *testing.T, s *Scenario, path string) *live {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := newServer(w, ServeConfig{Scenario: s, Node: "n", Path: path, Tick: 20 * time.Millisecond}, time.Now())
+	srv, err := newServer(w, ServeConfig{Scenario: s, Node: "n", Path: path}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func serveWorld(t *testing.T, s *Scenario, path string) *live {
 			select {
 			case <-quit:
 				return
-			case <-time.After(srv.tick):
-				srv.advance(time.Now(), srv.tick)
+			case <-time.After(20 * time.Millisecond):
+				srv.advance(time.Now(), 1, 20*time.Millisecond)
 			}
 		}
 	}()

@@ -83,6 +83,7 @@ func (w *World) act(a action) {
 // fault begins or ends a fault.
 func (w *World) fault(i int32, fault Fault, on bool) {
 	g := &w.gpus[i]
+	w.faulted.Broadcast()
 	switch fault {
 	case FaultLost:
 		if on && !g.lost {

@@ -33,6 +33,11 @@ type World struct {
 	timeline []action
 	next     int
 	raised   eventLog
+
+	epoch    time.Time  // what the world calls its beginning
+	faulted  *sync.Cond // on mu: a fault began or ended, a source was closed
+	samplers []*sampler // nodes whose driver buffers somebody reads
+	sampleIn time.Duration
 }
 
 type row struct {
@@ -62,7 +67,8 @@ func New(s *Scenario, seed uint64) (*World, error) {
 	if seed == 0 {
 		seed = s.Seed
 	}
-	w := &World{scenario: s, preheat: defaultPreheat, places: map[string]int32{}}
+	w := &World{scenario: s, preheat: defaultPreheat, places: map[string]int32{}, epoch: time.Unix(0, 0)}
+	w.faulted = sync.NewCond(&w.mu)
 	if s.Physics.PreheatCPerW != nil {
 		w.preheat = *s.Physics.PreheatCPerW
 	}
@@ -104,7 +110,7 @@ func (w *World) addGPU(nodeIndex int32, slot int, seed uint64) {
 	if v := w.scenario.Physics.TimeConstant; v > 0 {
 		tau = time.Duration(v)
 	}
-	noise := newSource(seed, name)
+	noise := newSplitmix(seed, name)
 	w.gpus = append(w.gpus, gpu{
 		model: n.model, node: nodeIndex, slot: int32(slot), job: -1,
 		resistance: n.model.ResistanceCPerW * (1 + spread*noise.symmetric()),
@@ -116,7 +122,7 @@ func (w *World) addGPU(nodeIndex int32, slot int, seed uint64) {
 // newIdentity derives a GPU's names from its place, so that they outlive the
 // process as those of a real one do.
 func newIdentity(place string, slot int) identity {
-	s := newSource(0, place)
+	s := newSplitmix(0, place)
 	a, b := s.next(), s.next()
 	return identity{
 		uuid: fmt.Sprintf("GPU-%08x-%04x-4%03x-%04x-%012x",
@@ -163,6 +169,10 @@ func (w *World) Step(dt time.Duration) {
 	w.breathe()
 	for i := range w.gpus {
 		w.gpus[i].warm(w.factors)
+	}
+	if w.sampleIn -= dt; w.sampleIn <= 0 {
+		w.sampleIn = samplePeriod
+		w.sample()
 	}
 }
 
@@ -221,6 +231,14 @@ func (w *World) breathe() {
 	}
 }
 
+// Begin says which moment the world's beginning was, for time stamps. Without
+// it that is the beginning of 1970.
+func (w *World) Begin(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.epoch = at
+}
+
 // Elapsed is the time that has passed in the world.
 func (w *World) Elapsed() time.Duration {
 	w.mu.Lock()
@@ -258,12 +276,7 @@ func (w *World) SetPowerLimit(nodeName string, slot int, watts float64) error {
 	if err != nil {
 		return err
 	}
-	g := &w.gpus[i]
-	if !(watts >= g.model.MinLimit && watts <= g.model.MaxLimit) {
-		return fmt.Errorf("%w: %.0f W is not between %.0f and %.0f", ErrLimitRange, watts, g.model.MinLimit, g.model.MaxLimit)
-	}
-	g.limitW = watts
-	return nil
+	return w.gpus[i].setLimit(watts)
 }
 
 // JobNames lists the jobs in the scenario's order.
