@@ -20,8 +20,8 @@ type Judge struct {
 	synced  bool
 	fault   string
 	now     tick
-	// published is the sample time of the last regular observation.
-	published int64
+	// published is the sample time of the last regular observation, in seconds.
+	published float64
 	began     bool
 	tracks    []*track
 	samples   sampleTable
@@ -83,9 +83,9 @@ func (j *Judge) FrameInto(now time.Time, f *telemetry.Frame, o *telemetry.Observ
 	}
 	j.samples.take(f, j, k)
 	j.now = k
-	regular := fresh || j.due(sample)
+	regular := fresh || j.due(k)
 	if regular {
-		j.published = sample
+		j.published = k.seconds
 		for _, t := range j.tracks {
 			t.learn(k)
 		}
@@ -102,9 +102,8 @@ const maxUnixNano = 4e18
 // due says whether a sample is the first of its second. Counting from the last
 // one instead of from the whole second keeps a node whose tick falls on the
 // boundary from being heard twice in one second and not at all in the next.
-func (j *Judge) due(sample int64) bool {
-	since := time.Duration(sample - j.published)
-	return since < 0 || since >= time.Second-min(j.source.period, time.Second)/2
+func (j *Judge) due(k tick) bool {
+	return k.seconds-j.published >= 1-min(k.period, time.Second).Seconds()/2
 }
 
 func (j *Judge) restart(now time.Time, sameBoot bool) {
