@@ -2,10 +2,15 @@
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS   := -s -w -X github.com/evenkeel-gpu/evenkeel/app.Version=$(VERSION)
+MODULE    := github.com/evenkeel-gpu/evenkeel
+LDFLAGS   := -s -w -X $(MODULE)/app.Version=$(VERSION) -X $(MODULE)/app/node.Version=$(VERSION)
 # go-nvml refers to functions that an older driver lacks; only lazy binding
 # lets the process start there, whatever the distribution's default.
 LAZY      := -extldflags=-Wl,-z,lazy
+
+# NVIDIA marks many functions that go-nvml wraps as deprecated; it is not ours
+# to say so at every build.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 .PHONY: all build run test bench standin generate clean
 

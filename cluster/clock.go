@@ -21,16 +21,16 @@ const (
 // clock, which may stop while a machine is suspended. The smaller delay of the
 // two is believed, since a step can only add to one of them.
 type clock struct {
-	minWall, minMono   time.Duration
-	lastArrival        int64
-	lastSample         int64
-	lastMono           int64
-	skew               time.Duration
-	started, hasMono   bool
-	diverged           int // frames in a row in which the two disagree
-	suspectFor         int // frames for which values stay suspect
-	sampledAt          int64
-	sampled bool
+	minWall, minMono time.Duration
+	lastArrival      int64
+	lastSample       int64
+	lastMono         int64
+	skew             time.Duration
+	started, hasMono bool
+	diverged         int // frames in a row in which the two disagree
+	suspectFor       int // frames for which values stay suspect
+	sampledAt        int64
+	sampled          bool
 }
 
 // take learns from a frame and returns when it was sampled by the viewer's
@@ -69,8 +69,11 @@ func (c *clock) take(arrival, sample, mono int64) (sampledAt int64, fault bool) 
 // each other after a step.
 func (c *clock) follow(arrival, sample, mono int64, wall time.Duration) {
 	since := min(time.Duration(max(arrival-c.lastArrival, 0)), time.Hour)
-	if c.hasMono && mono <= c.lastMono { // not a monotonic clock
+	switch {
+	case c.hasMono && mono <= c.lastMono: // not a monotonic clock
 		c.hasMono = false
+	case !c.hasMono && c.lastMono == 0 && mono > 0: // it stood at zero
+		c.minMono, c.hasMono = time.Duration(arrival-mono)-max(wall-c.minWall, 0), true
 	}
 	if !c.hasMono {
 		c.minWall = min(c.minWall+since*relaxWallPPM/1e6, wall)

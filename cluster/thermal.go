@@ -37,7 +37,7 @@ type thermal struct {
 // lag is the state for one time constant: the lagged power x, the decaying
 // start e, and their sums.
 type lag struct {
-	x, e                           float64
+	x, e                            float64
 	sX, sE, sXX, sXE, sEE, sXT, sET float64
 }
 

@@ -1,4 +1,11 @@
-package app
+// Package lifecycle runs the parts of a process together and ends them together.
+//
+// In: parts as functions of a context, listeners with their handlers. Out: the
+// first error, with the name of the part. Never: a part that outlives the
+// process's context.
+//
+// To add a part: one Add or Serve in a wiring function of app.
+package lifecycle
 
 import (
 	"context"
@@ -12,23 +19,24 @@ import (
 	"github.com/oklog/run"
 )
 
-// process is a set of parts that live and die together: the first to return
+// Process is a set of parts that live and die together: the first to return
 // stops the others.
-type process struct {
+type Process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  run.Group
 }
 
-func newProcess(ctx context.Context) *process {
-	p := &process{}
+// New starts an empty process that ends with ctx.
+func New(ctx context.Context) *Process {
+	p := &Process{}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.group.Add(func() error { <-p.ctx.Done(); return nil }, func(error) { p.cancel() })
 	return p
 }
 
-// add runs a part until the process ends. Its error names it.
-func (p *process) add(name string, fn func(ctx context.Context) error) {
+// Add runs a part until the process ends. Its error names it.
+func (p *Process) Add(name string, fn func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.group.Add(func() error {
 		if err := fn(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -38,8 +46,8 @@ func (p *process) add(name string, fn func(ctx context.Context) error) {
 	}, func(error) { cancel() })
 }
 
-// serve adds an HTTP server on a listener that is already bound.
-func (p *process) serve(name string, ln net.Listener, h http.Handler) {
+// Serve adds an HTTP server on a listener that is already bound.
+func (p *Process) Serve(name string, ln net.Listener, h http.Handler) {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	p.group.Add(func() error {
 		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -55,7 +63,8 @@ func (p *process) serve(name string, ln net.Listener, h http.Handler) {
 	})
 }
 
-func (p *process) run() error { return p.group.Run() }
+// Run waits for the first part to end, stops the others, and returns its error.
+func (p *Process) Run() error { return p.group.Run() }
 
 // Listen binds an address and, if it is taken, says which and what to do.
 func Listen(what, addr string) (net.Listener, error) {
