@@ -114,10 +114,15 @@ func (x *execution) attempt(ctx context.Context, now time.Time, epoch telemetry.
 // last is when to stop asking. A step that was sent may have been done, and
 // then its effect lasts as long as its lease.
 func (x *execution) last() time.Time {
+	if x.step.Kind == telemetry.StepRenew || x.step.Kind == telemetry.StepUndo {
+		return x.step.Deadline // planned anew while it is wanted
+	}
 	return x.step.Deadline.Add(time.Duration(x.step.Lease))
 }
 
-func (x *execution) given(why string) telemetry.Receipt { return unknownReceipt(x.step, why, x.engine.now()) }
+func (x *execution) given(why string) telemetry.Receipt {
+	return unknownReceipt(x.step, why, x.engine.now())
+}
 
 // unknownReceipt ends a step of which nothing is known to have been done.
 func unknownReceipt(s telemetry.Step, why string, now time.Time) telemetry.Receipt {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel-gpu/evenkeel/cluster"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -18,8 +17,8 @@ const (
 	// undoSpacing is the time between two undos in one cooling domain: heat
 	// that comes back must show before more of it does.
 	undoSpacing = 5 * time.Second
-	// renewRetry is the time between two attempts to renew.
-	renewRetry = 20 * time.Second
+	// retryAfter is the time between two attempts to renew or undo.
+	retryAfter = 20 * time.Second
 	// leaseGrace is how long after its end a lease may still be being undone.
 	leaseGrace = 30 * time.Second
 	// forgetStanding is how long a decision stands without being seen.
@@ -37,7 +36,7 @@ func (p *pass) followUp() {
 		case standing(d):
 			p.closeStanding(d)
 		case pendingStep(d) != nil:
-			// Whoever carries the step out, or resumes it, brings its end.
+			p.expire(d, *pendingStep(d))
 		default:
 			p.follow(d)
 		}
@@ -75,6 +74,14 @@ func (p *pass) follow(d *telemetry.Decision) {
 	}
 }
 
+// expire ends a decision whose step nobody carries out any more. Until then
+// whoever does, or resumes it, brings its end.
+func (p *pass) expire(d *telemetry.Decision, s telemetry.Step) {
+	if p.now.After(s.Deadline.Add(time.Duration(d.Act.Lease) + leaseGrace)) {
+		p.end(d, telemetry.OutcomeExpired, "what became of step %s is not known; its lease is over", s.ID)
+	}
+}
+
 // end closes a decision.
 func (p *pass) end(d *telemetry.Decision, o telemetry.Outcome, format string, args ...any) {
 	next := *d
@@ -100,7 +107,7 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 		p.add(Entry{Topic: telemetry.TopicOutcome, Decision: &next})
 		return
 	}
-	next.Observed = &telemetry.Effect{Signal: d.Predicted.Signal, Unit: r.Unit, Before: d.Predicted.Before, After: r.Value, At: r.At}
+	next.Observed = &telemetry.Effect{Signal: d.Predicted.Signal, Unit: r.Unit, Before: d.Predicted.Before, After: r.Value, At: r.Reading.At}
 	moved := next.Observed.Change() / d.Predicted.Change()
 	next.Outcome = telemetry.OutcomeVerified
 	if !r.Helped && !(moved >= helpedShare) {
@@ -116,12 +123,11 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 func (p *pass) relieve(h Held, spec PolicySpec, r Review) {
 	d := h.Decision
 	key := filterKey{d.Policy, d.Target.UUID, true}
-	n, g, ok := p.view.GPU(d.Target.UUID)
+	n, _, ok := p.view.GPU(d.Target.UUID)
 	if r.Refusal != nil || !ok {
 		return // what cannot be seen is not known to be cool
 	}
-	reading := cluster.Reading{ID: signalID(g), At: r.At}
-	f := p.mem.filters[key].add(n, reading, r.Enough, spec.Filter.M)
+	f := p.mem.filters[key].add(n, r.Reading, r.Enough, spec.Filter.M)
 	if f.Bits == 0 {
 		delete(p.mem.filters, key)
 		return
@@ -133,18 +139,13 @@ func (p *pass) relieve(h Held, spec PolicySpec, r Review) {
 	p.undo(h, fmt.Sprintf("%s would be %s without it, for %d of %d samples", d.Predicted.Signal, telemetry.Number(r.Restored, r.Unit), f.hits(), f.Len))
 }
 
-// signalID is the reading whose time stands for a sample of the GPU.
-func signalID(g *cluster.GPU) telemetry.ID {
-	if _, ok := g.Reading(telemetry.GPUThermalHeadroomCelsius); ok {
-		return telemetry.GPUThermalHeadroomCelsius
-	}
-	return telemetry.GPUTemperatureCelsiusCore
-}
-
 // undo puts back what was found, unless another undo in the same cooling
 // domain is too recent.
 func (p *pass) undo(h Held, why string) {
 	d := h.Decision
+	if tried(d, telemetry.StepUndo, p.now) {
+		return
+	}
 	domain := p.domain(d.Target.Node)
 	near := func(u PastUndo) bool { return p.domain(u.Node) == domain && p.now.Sub(u.At) < undoSpacing }
 	if slices.ContainsFunc(p.mem.Undos, near) || slices.ContainsFunc(p.undone, near) {
@@ -175,15 +176,18 @@ func (p *pass) renew(h Held) {
 	if p.now.Before(h.From.Add(time.Duration(h.Step.Lease) / 3)) {
 		return
 	}
-	for _, s := range h.Decision.Steps {
-		if s.Step.Kind == telemetry.StepRenew && p.now.Sub(s.Step.NotBefore) < renewRetry {
-			return
-		}
+	if tried(h.Decision, telemetry.StepRenew, p.now) {
+		return
 	}
 	params := h.Step.Params
 	params.Of = h.Step.ID
 	next, do := p.withStep(h.Decision, telemetry.Step{Kind: telemetry.StepRenew, Backend: h.Step.Backend, Target: h.Step.Target, Params: params, Lease: h.Step.Lease})
 	p.add(Entry{Topic: telemetry.TopicIntent, Decision: next, Do: do})
+}
+
+// tried says that a step of a kind was begun a short time ago.
+func tried(d *telemetry.Decision, k telemetry.StepKind, now time.Time) bool {
+	return slices.ContainsFunc(d.Steps, func(s telemetry.StepRecord) bool { return s.Step.Kind == k && now.Sub(s.Step.NotBefore) < retryAfter })
 }
 
 // closeStanding ends a decision that a person has refused, let expire, or that
@@ -203,86 +207,4 @@ func (p *pass) closeStanding(d *telemetry.Decision) {
 	case p.now.Sub(last) > forgetStanding:
 		p.end(d, telemetry.OutcomeExpired, "not seen for %s", forgetStanding)
 	}
-}
-
-// withReceipt is what a receipt makes of the decision that waits for it.
-func withReceipt(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
-	i := slices.IndexFunc(d.Steps, func(s telemetry.StepRecord) bool { return s.Step.ID == r.StepID && s.Receipt == nil })
-	if i < 0 {
-		return nil
-	}
-	next := *d
-	next.Steps = slices.Clone(d.Steps)
-	next.Steps[i].Receipt = &r
-	switch next.Steps[i].Step.Kind {
-	case telemetry.StepRenew:
-		renewed(&next, i, r, now)
-	case telemetry.StepUndo:
-		undone(&next, next.Steps[i].Step, r, now)
-	default:
-		acted(&next, r, now)
-	}
-	return &next
-}
-
-func acted(d *telemetry.Decision, r telemetry.Receipt, now time.Time) {
-	switch r.Result {
-	case telemetry.Done:
-		d.Outcome, d.VerifyBy = telemetry.OutcomeActed, now.Add(time.Duration(d.Predicted.Within))
-		return
-	case telemetry.Refused:
-		d.Outcome, d.Ending = telemetry.OutcomeRefused, fmt.Sprintf("refused where it would be done (%s): %s", r.Why, r.Detail)
-	case telemetry.Failed:
-		d.Outcome, d.Ending = telemetry.OutcomeFailed, r.Detail
-		if r.Undone != "" {
-			d.Ending += "; put back: " + r.Undone
-		}
-	default:
-		d.Outcome, d.Ending = telemetry.OutcomeExpired, r.Detail
-	}
-	d.Ended = now
-}
-
-// lost says that the backend no longer holds what a renewal or undo is about.
-func lost(r telemetry.Receipt) bool {
-	return r.Result == telemetry.Refused && slices.Contains([]telemetry.RefuseReason{telemetry.RefuseUnknownStep, telemetry.RefuseNotOurs, telemetry.RefuseNoTarget, telemetry.RefuseGeneration}, r.Why)
-}
-
-// renewed keeps the record of the last renewal only: a cap held for a day has
-// hundreds.
-func renewed(d *telemetry.Decision, i int, r telemetry.Receipt, now time.Time) {
-	if lost(r) {
-		d.Outcome, d.Ended = telemetry.OutcomeUndone, now
-		d.Ending = fmt.Sprintf("no longer in force when it was renewed (%s): %s", r.Why, r.Detail)
-	}
-	last := d.Steps[i].Step.ID
-	d.Steps = slices.DeleteFunc(d.Steps, func(s telemetry.StepRecord) bool {
-		return s.Step.Kind == telemetry.StepRenew && s.Step.ID != last && s.Receipt != nil
-	})
-}
-
-func undone(d *telemetry.Decision, s telemetry.Step, r telemetry.Receipt, now time.Time) {
-	switch {
-	case r.Result == telemetry.Done:
-		d.Outcome, d.Ended, d.Ending = telemetry.OutcomeUndone, now, "undone: "+s.Params.Message
-	case lost(r):
-		d.Outcome, d.Ended = telemetry.OutcomeUndone, now
-		d.Ending = fmt.Sprintf("left as it is, since it is no longer ours (%s): %s", r.Why, r.Detail)
-	}
-	// Else it stays in force and is undone by a later pass.
-}
-
-// withNews is what a receipt that nobody waits for makes of a decision: a late
-// answer, or word that the owner of the effect has undone it on its own.
-func withNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
-	if next := withReceipt(d, r, now); next != nil {
-		return next
-	}
-	if !r.Spontaneous || !stepKnown(d, r.StepID) || r.Kind != telemetry.StepUndo && r.Undone == "" {
-		return nil
-	}
-	next := *d
-	next.Outcome, next.Ended = telemetry.OutcomeUndone, now
-	next.Ending = "undone by its owner: " + r.Detail
-	return &next
 }

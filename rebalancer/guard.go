@@ -1,6 +1,7 @@
 package rebalancer
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -132,15 +133,24 @@ func free(p *pass, c confirmed) *telemetry.Refusal {
 	return nil
 }
 
+// settled leaves a GPU alone after an act, and twice as long after each attempt
+// that failed in a row.
 func settled(p *pass, c confirmed) *telemetry.Refusal {
-	acted := p.mem.GPUs[c.GPU.UUID].Acted
-	until := acted.Add(time.Duration(c.spec.Settle))
-	if acted.IsZero() || !p.now.Before(until) {
+	g := p.mem.GPUs[c.GPU.UUID]
+	alone := time.Duration(c.spec.Settle) << min(g.Failures, maxBackOff)
+	until := g.Acted.Add(alone)
+	if g.Acted.IsZero() || !p.now.Before(until) {
 		return nil
 	}
-	r := refuseUntil(telemetry.RefusalSettling, c.Violation.Target, until, "last act %s ago, left alone for %s", telemetry.Number(p.now.Sub(acted).Seconds(), "seconds"), time.Duration(c.spec.Settle))
+	r := refuseUntil(telemetry.RefusalSettling, c.Violation.Target, until, "last act %s ago, left alone for %s", telemetry.Number(p.now.Sub(g.Acted).Seconds(), "seconds"), alone)
+	if g.Failures > 0 {
+		r.Text += fmt.Sprintf(", since %d attempts in a row failed", g.Failures)
+	}
 	return &r
 }
+
+// maxBackOff bounds the wait after failures to 64 times the settle time.
+const maxBackOff = 6
 
 func accepted(p *pass, c confirmed) *telemetry.Refusal {
 	g := p.mem.GPUs[c.GPU.UUID]

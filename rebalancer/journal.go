@@ -50,7 +50,7 @@ func (e *Engine) mayAct(now time.Time) (telemetry.Epoch, bool) {
 // when this process has begun to lead, or somebody else has written.
 func (e *Engine) sync(ctx context.Context) bool {
 	epoch, _ := e.mayAct(e.now())
-	if e.synced && e.mem.Epoch == epoch {
+	if e.synced && e.under == epoch {
 		return true
 	}
 	mem := Memory{filters: e.mem.filters, seen: e.mem.seen, covered: e.mem.covered, Leading: true, Epoch: epoch}
@@ -61,7 +61,7 @@ func (e *Engine) sync(ctx context.Context) bool {
 		return false
 	}
 	mem.Seq = last
-	e.mem, e.synced = mem, true
+	e.mem, e.synced, e.under = mem, true, epoch
 	e.log.Info("journal read", "sequence", last, "open", len(mem.Decisions))
 	return true
 }

@@ -57,7 +57,10 @@ type Memory struct {
 
 // GPUMemory is what past acts left to know about a GPU.
 type GPUMemory struct {
+	// Acted is the end of the last attempt at an act; Failures counts the
+	// attempts since the last that was done.
 	Acted    time.Time `json:"acted,omitzero"`
+	Failures int       `json:"failures,omitempty"`
 	LimitW   float64   `json:"limit_watts,omitempty"`
 	LimitAt  time.Time `json:"limit_at,omitzero"`
 	LearnedR float64   `json:"learned_celsius_per_watt,omitempty"`
@@ -153,11 +156,16 @@ func (m *Memory) foldReceipt(at time.Time, d *telemetry.Decision, s telemetry.St
 		return
 	}
 	m.Acts = append(m.Acts, PastAct{at, d.Class, !done, 1})
-	if !done || s.Target.UUID == "" {
+	if s.Target.UUID == "" {
 		return
 	}
 	g := m.GPUs[s.Target.UUID]
-	g.Acted = at
+	g.Acted, g.Failures = at, g.Failures+1
+	if !done {
+		put(&m.GPUs, s.Target.UUID, g)
+		return
+	}
+	g.Failures = 0
 	watts := s.Params.PowerLimitWatts
 	if s.Kind == telemetry.StepUndo {
 		watts = s.Params.FoundWatts

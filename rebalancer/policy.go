@@ -130,7 +130,8 @@ type Review struct {
 	Refusal *telemetry.Refusal
 	Value   float64
 	Unit    string
-	At      time.Time
+	// Reading is the sample it was read from.
+	Reading cluster.Reading
 	// Helped says whether the value is where the act should have brought it.
 	Helped bool
 	// Restored is the signal predicted with the act undone; Enough says that it

@@ -53,7 +53,8 @@ type Engine struct {
 	workers  sync.WaitGroup
 
 	mem     Memory
-	synced  bool // Memory is a fold of the whole journal
+	synced  bool            // Memory is a fold of the whole journal …
+	under   telemetry.Epoch // … as read under this epoch
 	running map[string]bool
 	ring    ring
 	last    Plan
@@ -87,6 +88,8 @@ func New(c Config) (*Engine, error) {
 		slots: make(chan struct{}, parallelSteps), running: map[string]bool{},
 	}, nil
 }
+
+var errLeaseEnded = errors.New("lease holder ended before it was told to")
 
 // Update gives the engine a View. It never blocks; an older one that was not
 // looked at yet is dropped.
@@ -131,7 +134,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("rebalancer: lease: %w", err)
+			return fmt.Errorf("rebalancer: the lease is no longer kept: %w", errors.Join(err, errLeaseEnded))
 		case <-e.wake:
 			e.pass(ctx)
 		case <-tick.C:
@@ -195,16 +198,7 @@ func (e *Engine) carryOut(ctx context.Context, planned *cluster.View, plan Plan)
 // giveUp ends a step that is no longer wanted before it was ordered.
 func (e *Engine) giveUp(ctx context.Context, s telemetry.Step, why telemetry.Refusal) {
 	e.config.Metrics.refusals.WithLabelValues(string(why.Reason)).Inc()
-	d := e.mem.Decisions[s.Decision]
-	next := withReceipt(d, unknownReceipt(s, "not ordered: "+why.Text, e.now()), e.now())
-	if next == nil {
-		return
-	}
-	next.Refusals = append(next.Refusals[:len(next.Refusals):len(next.Refusals)], why)
-	if !next.Ended.IsZero() {
-		next.Outcome = telemetry.OutcomeRefused
-	}
-	e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
+	e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: withoutStep(e.mem.Decisions[s.Decision], s, why, e.now())})
 }
 
 // resume looks after steps that a process before this one began.
@@ -221,7 +215,7 @@ func (e *Engine) finish(ctx context.Context, r result) {
 	delete(e.running, r.step.ID)
 	d := e.mem.Decisions[r.step.Decision]
 	v := e.view.Load()
-	if r.ending == abandoned || d == nil || v == nil {
+	if r.ending == abandoned || d == nil || v == nil || receiptKnown(d, r.step.ID) || !stepKnown(d, r.step.ID) {
 		return
 	}
 	if r.ending == ended {
@@ -244,7 +238,7 @@ func (e *Engine) news(ctx context.Context, r telemetry.Receipt) {
 		return // the leader writes it
 	}
 	for _, d := range e.mem.open() {
-		if next := withNews(d, r, e.now()); next != nil {
+		if next := WithNews(d, r, e.now()); next != nil {
 			e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 			return
 		}
@@ -252,7 +246,7 @@ func (e *Engine) news(ctx context.Context, r telemetry.Receipt) {
 }
 
 func (e *Engine) received(ctx context.Context, d *telemetry.Decision, r telemetry.Receipt) {
-	if next := withReceipt(d, r, e.now()); next != nil {
+	if next := WithReceipt(d, r, e.now()); next != nil {
 		e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 	}
 }

@@ -331,7 +331,7 @@ func (t *Thermal) Review(s *rebalancer.Scene, h rebalancer.Held) rebalancer.Revi
 	if r := rebalancer.Doubt(s.Now, n, g, target, readings, missing); r != nil {
 		return no(*r)
 	}
-	out := rebalancer.Review{Value: g.HeadroomC.V, Unit: "celsius", At: readings[0].At, Helped: g.HeadroomC.V > t.spec.Act}
+	out := rebalancer.Review{Value: g.HeadroomC.V, Unit: "celsius", Reading: readings[0], Helped: g.HeadroomC.V > t.spec.Act}
 	found := h.Step.Params.FoundWatts
 	r, ok := g.Reading(telemetry.GPUPowerWatts)
 	if found == nil || !ok || !n.Fresh(r, s.Now) {
