@@ -66,10 +66,10 @@ type Conn struct {
 
 	mu         sync.Mutex
 	subs       map[*nats.Subscription]struct{}
-	goneDrops  uint64 // drops of subscriptions that have ended
+	goneDrops  uint64        // drops of subscriptions that have ended
 	connected  chan struct{} // closed when the connection first stands
 	again      chan struct{} // closed and made anew each time it stands again
-	lastReason string // of the connection errors logged, so that each is said once
+	lastReason string        // of the connection errors logged, so that each is said once
 }
 
 // Connect begins a connection and returns without waiting for the server: it
@@ -116,10 +116,10 @@ func (c *Conn) natsOptions(o Options) ([]nats.Option, error) {
 		nats.PingInterval(15 * time.Second),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.ErrorHandler(c.onAsyncError),
-		nats.ConnectHandler(func(*nats.Conn) { c.onConnected() }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.onConnected() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.onConnectionError("bus connection lost", err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.onConnectionError("bus not reached", err) }),
+		nats.ConnectHandler(c.onConnected),
+		nats.ReconnectHandler(c.onConnected),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) { c.onConnectionError(nc, "bus connection lost", err) }),
+		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { c.onConnectionError(nc, "bus not reached", err) }),
 	}
 	if o.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(o.InProcess))
@@ -201,7 +201,7 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-func (c *Conn) onConnected() {
+func (c *Conn) onConnected(nc *nats.Conn) {
 	c.mu.Lock()
 	c.lastReason = ""
 	select {
@@ -212,7 +212,7 @@ func (c *Conn) onConnected() {
 	close(c.again)
 	c.again = make(chan struct{})
 	c.mu.Unlock()
-	c.log.Info("bus connected", "server", c.nc.ConnectedUrlRedacted())
+	c.log.Info("bus connected", "server", nc.ConnectedUrlRedacted())
 }
 
 // reconnection is closed when the connection next stands again.
@@ -224,8 +224,8 @@ func (c *Conn) reconnection() <-chan struct{} {
 
 // onConnectionError logs each reason once until the connection stands again:
 // an hour without a bus is not worth a thousand lines.
-func (c *Conn) onConnectionError(what string, err error) {
-	if err == nil || c.nc != nil && c.nc.IsClosed() {
+func (c *Conn) onConnectionError(nc *nats.Conn, what string, err error) {
+	if err == nil || nc.IsClosed() {
 		return
 	}
 	c.mu.Lock()
