@@ -62,20 +62,20 @@ type Conn struct {
 
 	publishErrors atomic.Uint64
 	malformed     atomic.Uint64
-	reconnects    atomic.Uint64
 	async         [len(errorKinds)]atomic.Uint64
 
 	mu         sync.Mutex
 	subs       map[*nats.Subscription]struct{}
-	goneDrops  uint64 // drops of subscriptions that have ended
-	connected  chan struct{}
-	lastReason string // of the connection errors logged, so that each is said once
+	goneDrops  uint64        // drops of subscriptions that have ended
+	connected  chan struct{} // closed when the connection first stands
+	again      chan struct{} // closed and made anew each time it stands again
+	lastReason string        // of the connection errors logged, so that each is said once
 }
 
 // Connect begins a connection and returns without waiting for the server: it
 // is tried again for as long as it takes. Ready waits for it.
 func Connect(o Options) (*Conn, error) {
-	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, connected: make(chan struct{})}
+	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, connected: make(chan struct{}), again: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -116,10 +116,10 @@ func (c *Conn) natsOptions(o Options) ([]nats.Option, error) {
 		nats.PingInterval(15 * time.Second),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.ErrorHandler(c.onAsyncError),
-		nats.ConnectHandler(func(*nats.Conn) { c.onConnected() }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.reconnects.Add(1); c.onConnected() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.onConnectionError("bus connection lost", err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.onConnectionError("bus not reached", err) }),
+		nats.ConnectHandler(c.onConnected),
+		nats.ReconnectHandler(c.onConnected),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) { c.onConnectionError(nc, "bus connection lost", err) }),
+		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { c.onConnectionError(nc, "bus not reached", err) }),
 	}
 	if o.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(o.InProcess))
@@ -201,7 +201,7 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-func (c *Conn) onConnected() {
+func (c *Conn) onConnected(nc *nats.Conn) {
 	c.mu.Lock()
 	c.lastReason = ""
 	select {
@@ -209,14 +209,23 @@ func (c *Conn) onConnected() {
 	default:
 		close(c.connected)
 	}
+	close(c.again)
+	c.again = make(chan struct{})
 	c.mu.Unlock()
-	c.log.Info("bus connected", "server", c.nc.ConnectedUrlRedacted())
+	c.log.Info("bus connected", "server", nc.ConnectedUrlRedacted())
+}
+
+// reconnection is closed when the connection next stands again.
+func (c *Conn) reconnection() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.again
 }
 
 // onConnectionError logs each reason once until the connection stands again:
 // an hour without a bus is not worth a thousand lines.
-func (c *Conn) onConnectionError(what string, err error) {
-	if err == nil || c.nc != nil && c.nc.IsClosed() {
+func (c *Conn) onConnectionError(nc *nats.Conn, what string, err error) {
+	if err == nil || nc.IsClosed() {
 		return
 	}
 	c.mu.Lock()

@@ -75,6 +75,7 @@ func (c *Conn) follow(ctx context.Context, stream string, s start, fn func(seq u
 
 // session reads until something goes wrong.
 func (f *follower) session(ctx context.Context) error {
+	reconnected := f.c.reconnection()
 	if _, err := f.check(ctx); err != nil {
 		return err
 	}
@@ -90,7 +91,15 @@ func (f *follower) session(ctx context.Context) error {
 		return err
 	}
 	defer it.Stop()
-	defer context.AfterFunc(ctx, it.Stop)()
+	reading, done := context.WithCancel(ctx)
+	defer done()
+	go func() {
+		select {
+		case <-reconnected: // the consumer may be gone; a new one goes on at once
+		case <-reading.Done():
+		}
+		it.Stop()
+	}()
 	for delivered := uint64(1); ; delivered++ {
 		m, err := f.wait(ctx, it)
 		if err != nil {
@@ -157,8 +166,6 @@ func (f *follower) config() jetstream.ConsumerConfig {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, f.next
 	case f.start.policy == jetstream.DeliverByStartTimePolicy:
 		cfg.OptStartTime = &f.start.since
-	case f.start.policy == jetstream.DeliverLastPerSubjectPolicy:
-		cfg.FilterSubjects = nil
 	}
 	return cfg
 }

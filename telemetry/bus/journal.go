@@ -20,8 +20,8 @@ const appendWithin = 10 * time.Second
 // returns the new one. telemetry.ErrConflict means that somebody else wrote.
 //
 // It tries again until ctx ends. The record's id makes that safe: if the
-// server stored the first attempt and only its answer was lost, the next one
-// is known as a repetition and gets the sequence of the first.
+// server stored an earlier attempt and only its answer was lost, the record
+// behind expect is found to be this one, and its sequence is the answer.
 func (c *Conn) Append(ctx context.Context, expect uint64, r telemetry.Record) (uint64, error) {
 	if r.ID == "" || r.Topic == "" {
 		return 0, errors.New("journal: a record needs an id and a topic")
@@ -44,6 +44,13 @@ func (c *Conn) Append(ctx context.Context, expect uint64, r telemetry.Record) (u
 		case err == nil:
 			return seq, nil
 		case wrongSequence(err):
+			ours, err := c.storedAt(ctx, expect+1, r.ID)
+			if ours {
+				return expect + 1, nil
+			}
+			if err != nil {
+				return 0, fmt.Errorf("journal: record %s not confirmed: %w", r.ID, err)
+			}
 			return 0, fmt.Errorf("journal: record %s after %d: %w", r.ID, expect, telemetry.ErrConflict)
 		case ctx.Err() != nil || !transient(err):
 			return 0, fmt.Errorf("journal: record %s not confirmed: %w", r.ID, err)
@@ -66,6 +73,23 @@ func (c *Conn) appendOnce(ctx context.Context, expect uint64, r telemetry.Record
 		return 0, err
 	}
 	return ack.Sequence, nil
+}
+
+// storedAt says whether the record at seq is the one with this id. It asks the
+// stream's leader; a stored record never changes.
+func (c *Conn) storedAt(ctx context.Context, seq uint64, id string) (bool, error) {
+	s, err := c.js.Stream(ctx, StreamJournal)
+	if err != nil {
+		return false, err
+	}
+	m, err := s.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil // long gone, so not what was tried just now
+	}
+	if err != nil {
+		return false, err
+	}
+	return m.Header.Get(jetstream.MsgIDHeader) == id, nil
 }
 
 // wrongSequence is the server's answer to a compare-and-write that came too

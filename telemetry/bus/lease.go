@@ -122,8 +122,8 @@ func (l *Lease) keep(ctx context.Context, holder string, t *tenure, changed func
 }
 
 // renew tries until it has succeeded, the server has refused, or the lease is
-// over. The message id is the same for every try, so that an attempt whose
-// answer was lost is known as ours; the new end counts from the first of them.
+// over. The message id is the same for every try, so that one whose answer was
+// lost is known as ours; the new end counts from before the first of them.
 func (l *Lease) renew(ctx context.Context, holder string, t *tenure) error {
 	ctx, cancel := context.WithDeadline(ctx, t.until)
 	defer cancel()
@@ -135,6 +135,10 @@ func (l *Lease) renew(ctx context.Context, holder string, t *tenure) error {
 			t.revision, t.until = ack, sent.Add(l.ttl)
 			return nil
 		case wrongSequence(err):
+			if revision, ours := l.written(ctx, id); ours {
+				t.revision, t.until = revision, sent.Add(l.ttl)
+				return nil
+			}
 			return fmt.Errorf("it ended, or another has it: %w", err)
 		}
 		select {
@@ -155,6 +159,22 @@ func (l *Lease) write(ctx context.Context, holder string, revision uint64, id st
 		return 0, err
 	}
 	return ack.Sequence, nil
+}
+
+// written looks for the write of this id as the last one of the key. This read
+// may be old, but then it only misses the write, and the lease is given up.
+func (l *Lease) written(ctx context.Context, id string) (revision uint64, ours bool) {
+	ctx, cancel := context.WithTimeout(ctx, l.ttl/4)
+	defer cancel()
+	s, err := l.c.js.Stream(ctx, streamLease)
+	if err != nil {
+		return 0, false
+	}
+	m, err := s.GetLastMsgForSubject(ctx, l.subject())
+	if err != nil || m.Header.Get(jetstream.MsgIDHeader) != id {
+		return 0, false
+	}
+	return m.Sequence, true
 }
 
 // giveBack removes the key if it is still ours.

@@ -131,6 +131,9 @@ func (c *Conn) serve(subject string, fn func(m *nats.Msg)) (func(), error) {
 	}
 	return func() {
 		unsubscribe()
+		if c.nc.IsConnected() {
+			_ = c.nc.FlushTimeout(time.Second) // so that whoever asks next learns at once that nobody is here
+		}
 		mu.Lock()
 		stopped = true
 		mu.Unlock()

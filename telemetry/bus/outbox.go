@@ -128,7 +128,7 @@ func (o *outbox) run() {
 func (o *outbox) send(l *letter) error {
 	ctx, cancel := context.WithTimeout(o.ctx, 5*time.Second)
 	defer cancel()
-	_, err := o.c.js.Publish(ctx, l.subject, l.data, jetstream.WithMsgID(l.id))
+	_, err := o.c.js.Publish(ctx, l.subject, l.data, jetstream.WithMsgID(l.id), jetstream.WithRetryAttempts(0))
 	return err
 }
 

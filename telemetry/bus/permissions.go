@@ -55,7 +55,7 @@ func Permissions(user string) (Rights, error) {
 		}, nil
 	case UserRebalancer:
 		return Rights{
-			Publish: append(streamRights(),
+			Publish: append(streamRights(), "$JS.API.STREAM.MSG.GET."+StreamJournal,
 				telemetry.AllOrders, telemetry.AllJournal, telemetry.AllInventories, leaseSubject(LeaseRebalancer)),
 			Subscribe: []string{telemetry.AllObservations, telemetry.AllEvents, telemetry.AllReceipts, telemetry.ControlSubject("*"), inbox},
 			Answers:   time.Minute,

@@ -46,7 +46,7 @@ type Stats struct {
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		Connected:     c.nc.IsConnected(),
-		Reconnects:    c.reconnects.Load(),
+		Reconnects:    c.nc.Stats().Reconnects,
 		PublishErrors: c.publishErrors.Load(),
 		Malformed:     c.malformed.Load(),
 		AsyncErrors:   make(map[ErrorKind]uint64, len(errorKinds)),

@@ -66,6 +66,7 @@ func (s Streams) configs() []jetstream.StreamConfig {
 	inventory.MaxMsgsPerSubject = 1
 	journal := one(StreamJournal, telemetry.AllJournal, "decisions and what came of them", s.Journal)
 	journal.DenyDelete, journal.DenyPurge = true, true
+	journal.AllowDirect = false // Append looks for its own record, which a follower may not have yet
 	return []jetstream.StreamConfig{
 		one(StreamEvents, telemetry.AllEvents, "events of the nodes", s.Events),
 		one(StreamReceipts, telemetry.AllReceipts, "what became of orders", s.Receipts),
