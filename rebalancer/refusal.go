@@ -39,13 +39,15 @@ func passing(reason telemetry.RefusalReason) bool {
 	return reason == telemetry.RefusalUnconfirmed || reason == telemetry.RefusalInFlight || reason == telemetry.RefusalSettling
 }
 
-// refusalKeys is the set of refusals, sorted, without the passing ones.
+// lastingKeys is the set of refusals, sorted, without the passing ones.
+func lastingKeys(refusals []telemetry.Refusal) []string {
+	return refusalKeys(slices.DeleteFunc(slices.Clone(refusals), func(r telemetry.Refusal) bool { return passing(r.Reason) }))
+}
+
 func refusalKeys(refusals []telemetry.Refusal) []string {
 	var keys []string
 	for _, r := range refusals {
-		if !passing(r.Reason) {
-			keys = append(keys, refusalKey(r))
-		}
+		keys = append(keys, refusalKey(r))
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
