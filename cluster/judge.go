@@ -27,6 +27,7 @@ type Judge struct {
 	samples   sampleTable
 	refused   refusals
 	links     bool
+	decays    decays
 }
 
 // Verdict says what became of a frame that was taken.
@@ -87,7 +88,7 @@ func (j *Judge) FrameInto(now time.Time, f *telemetry.Frame, o *telemetry.Observ
 	if regular {
 		j.published = k.seconds
 		for _, t := range j.tracks {
-			t.learn(k)
+			t.learn(k, &j.decays)
 		}
 	}
 	if v.Publish = regular || v.Changed; v.Publish {

@@ -22,14 +22,7 @@ func (j *Judge) observe(o *telemetry.Observation, seq uint64, sample int64, age 
 	o.SetPeriodMs(uint64(j.source.period.Milliseconds()))
 	o.SetGpusExpected(uint32(len(j.tracks)))
 	o.SetDriverFault(j.fault)
-	o.SetHost(nil)
-	o.SetRefused(nil)
-	for i, n := range j.refused {
-		if n > 0 {
-			o.SetRefused(append(o.GetRefused(), telemetry.RefusedValues_builder{Why: refusedWhys[i], Count: n}.Build()))
-		}
-	}
-	j.refused = refusals{}
+	j.observeRefused(o)
 	gpus := o.GetGpus()
 	gpus = gpus[:min(len(j.tracks), cap(gpus))]
 	for len(gpus) < len(j.tracks) {
@@ -41,7 +34,26 @@ func (j *Judge) observe(o *telemetry.Observation, seq uint64, sample int64, age 
 		}
 		t.observe(gpus[i], j.now)
 	}
-	o.SetGpus(gpus)
+	if len(o.GetGpus()) != len(gpus) { // setting a list allocates
+		o.SetGpus(gpus)
+	}
+}
+
+func (j *Judge) observeRefused(o *telemetry.Observation) {
+	if len(o.GetRefused()) > 0 {
+		o.SetRefused(nil)
+	}
+	if j.refused == (refusals{}) {
+		return
+	}
+	var list []*telemetry.RefusedValues
+	for i, n := range j.refused {
+		if n > 0 {
+			list = append(list, telemetry.RefusedValues_builder{Why: refusedWhys[i], Count: n}.Build())
+		}
+	}
+	o.SetRefused(list)
+	j.refused = refusals{}
 }
 
 func millis(d time.Duration) uint32 {
@@ -57,7 +69,9 @@ func (t *track) observe(g *telemetry.GPUObservation, k tick) {
 	g.SetIndex(t.index)
 	g.SetGeneration(t.generation)
 	g.SetState(t.state)
-	g.SetMembers(t.members)
+	if len(t.members) > 0 || len(g.GetMembers()) > 0 {
+		g.SetMembers(t.members)
+	}
 	g.ClearHung()
 	if t.hungCall != "" {
 		g.SetHung(telemetry.HungCall_builder{Call: t.hungCall, ForMs: t.hungMS}.Build())
@@ -86,7 +100,9 @@ const forgotten = 12
 // the node did not send stands under its id like one that it did.
 func (t *track) values(g *telemetry.GPUObservation, k tick, head slot, hasHead bool) {
 	if t.state == telemetry.GPUState_GPU_STATE_ABSENT {
-		g.SetValues(g.GetValues()[:0])
+		if len(g.GetValues()) > 0 {
+			g.SetValues(g.GetValues()[:0])
+		}
 		return
 	}
 	slots := &t.slots
@@ -118,7 +134,9 @@ func (t *track) values(g *telemetry.GPUObservation, k tick, head slot, hasHead b
 		v.SetQuality(q)
 		n++
 	}
-	g.SetValues(vs[:n])
+	if len(g.GetValues()) != n {
+		g.SetValues(vs[:n])
+	}
 }
 
 // room returns messages for every series: those that are there, or a block in

@@ -22,7 +22,6 @@ type thermal struct {
 	sT    float64
 	sTT   float64
 	lastP float64
-	lastT float64
 	lastS float64 // time of the last sample, seconds
 	n     int
 
@@ -65,24 +64,42 @@ const (
 	baseForget = 60.0
 )
 
+// decays are the factors by which everything fades in a time step. Devices of
+// one frame share them.
+type decays struct {
+	dt         float64
+	lag        [len(tauGrid)]float64
+	keep, base float64
+}
+
+func (d *decays) over(dt float64) *decays {
+	if d.dt != dt {
+		d.dt, d.keep, d.base = dt, math.Exp(-dt/forget), math.Exp(-dt/baseForget)
+		for i, tau := range tauGrid {
+			d.lag[i] = math.Exp(-dt / tau)
+		}
+	}
+	return d
+}
+
 // take learns from one sample: seconds, celsius, watts, and the node's period.
-func (m *thermal) take(at, t, p, period float64) {
+func (m *thermal) take(d *decays, at, t, p, period float64) {
 	dt := at - m.lastS
 	if m.n > 0 && dt <= 0 {
 		return
 	}
 	if m.n == 0 || dt > max(maxGap, 3*period) {
-		m.start(at, t, p)
+		m.start(at, p)
 		return
 	}
-	keep := math.Exp(-dt / forget)
+	d = d.over(dt)
 	mean := (p+m.lastP)/2 - refP
 	dT := t - refT
-	m.w, m.sT, m.sTT = m.w*keep+1, m.sT*keep+dT, m.sTT*keep+dT*dT
+	m.w, m.sT, m.sTT = m.w*d.keep+1, m.sT*d.keep+dT, m.sTT*d.keep+dT*dT
 	for i := range m.lags {
-		m.lags[i].take(math.Exp(-dt/tauGrid[i]), keep, mean, dT)
+		m.lags[i].take(d.lag[i], d.keep, mean, dT)
 	}
-	m.lastS, m.lastP, m.lastT = at, p, t
+	m.lastS, m.lastP = at, p
 	m.n++
 	if m.n%5 == 0 && m.n >= minSamples {
 		m.identify()
@@ -91,17 +108,17 @@ func (m *thermal) take(at, t, p, period float64) {
 	if r, ok := m.plateau.resistance(); ok && !m.hasR {
 		m.r, m.hasR, m.lagAt, m.baseW = r, true, len(tauGrid)/2, 0
 	}
-	m.followBase(dt, t)
+	m.followBase(d.base, t)
 }
 
-func (m *thermal) start(at, t, p float64) {
+func (m *thermal) start(at, p float64) {
 	learned := *m
 	*m = thermal{r: learned.r, tau: learned.tau, hasR: learned.hasR, hasTau: learned.hasTau, lagAt: learned.lagAt, plateau: learned.plateau}
 	m.plateau.interrupt()
 	for i := range m.lags {
 		m.lags[i] = lag{x: p - refP, e: 1}
 	}
-	m.lastS, m.lastP, m.lastT, m.n = at, p, t, 1
+	m.lastS, m.lastP, m.n = at, p, 1
 }
 
 func (l *lag) take(a, keep, p, t float64) {
@@ -196,12 +213,11 @@ func refine(before, at, after float64, i int) float64 {
 }
 
 // followBase keeps the temperature at zero power as a slow mean.
-func (m *thermal) followBase(dt, t float64) {
+func (m *thermal) followBase(keep, t float64) {
 	if !m.hasR {
 		return
 	}
 	now := t - m.r*(m.lags[m.lagAt].x+refP)
-	keep := math.Exp(-dt / baseForget)
 	m.baseW = m.baseW*keep + 1
 	m.base += (now - m.base) / m.baseW
 }

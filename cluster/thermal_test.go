@@ -27,7 +27,7 @@ func (d *device) run(m *thermal, from, seconds int, watts func(second int) float
 			d.t += (d.base + d.r*p - d.t) / d.tau * 0.1
 		}
 		read := math.Floor(d.t + d.rng.NormFloat64()*0.3)
-		m.take(float64(from+i), read, p+d.rng.NormFloat64()*4, 1)
+		m.take(new(decays), float64(from+i), read, p+d.rng.NormFloat64()*4, 1)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestThermalFromTwoPlateaus(t *testing.T) {
 	quiet := func(from, seconds int, w float64) {
 		for i := range seconds {
 			d.t += (d.base + d.r*w - d.t) / d.tau
-			m.take(float64(from+i), math.Round(d.t), w, 1)
+			m.take(new(decays), float64(from+i), math.Round(d.t), w, 1)
 		}
 	}
 	quiet(1000, 200, 100)

@@ -112,7 +112,7 @@ func (t *track) value(g *telemetry.GPU, i int, mark telemetry.Quality, ages [3]u
 		}
 		return
 	}
-	if !finite(v) || !w.row.InRange(v) || mark == telemetry.Quality_QUALITY_OUT_OF_RANGE {
+	if !w.row.InRange(v) || mark == telemetry.Quality_QUALITY_OUT_OF_RANGE {
 		refused.count(RefusedOutOfRange)
 		return
 	}
@@ -196,7 +196,7 @@ func (t *track) headroom(k tick) (slot, bool) {
 
 // learn feeds trend and fit with a device that answers; a silent one starts
 // them anew, since what happened meanwhile is not known.
-func (t *track) learn(k tick) {
+func (t *track) learn(k tick, d *decays) {
 	if t.state != telemetry.GPUState_GPU_STATE_OK {
 		t.trend.reset()
 		return
@@ -209,7 +209,7 @@ func (t *track) learn(k tick) {
 		t.trend.add(k.when(ts), -temp)
 	}
 	if hasT && hasP && ts.trusted() && ps.trusted() && ts.at == ps.at {
-		t.fit.take(k.when(ts), temp, power, k.period.Seconds())
+		t.fit.take(d, k.when(ts), temp, power, k.period.Seconds())
 	}
 }
 
