@@ -99,6 +99,7 @@ func (l *live) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.engine, l.stop, l.ended = e, stop, make(chan error, 1)
 	go func() { l.ended <- e.Run(ctx) }()
+	time.Sleep(time.Second / 2) // Views come between the engine's own ticks
 	synctest.Wait()
 }
 
@@ -143,6 +144,7 @@ func (l *live) ask(verb string, q rebalancer.Request, into any) error {
 		l.t.Fatal(err)
 	}
 	reply, err := l.engine.Control(verb, body)
+	synctest.Wait()
 	if err == nil && into != nil {
 		if err := json.Unmarshal(reply, into); err != nil {
 			l.t.Fatal(err)
