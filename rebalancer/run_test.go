@@ -114,6 +114,8 @@ func (l *live) end() {
 
 // run lets time pass, with a View a second.
 func (l *live) run(d time.Duration) {
+	l.settle()
+	defer l.settle()
 	for range int(d / time.Second) {
 		time.Sleep(time.Second)
 		l.w.advance(time.Since(l.w.now))
@@ -122,6 +124,14 @@ func (l *live) run(d time.Duration) {
 		}
 		synctest.Wait()
 	}
+}
+
+// settle waits for the engine, and orders what the test reads and writes of the
+// world against what the agents do.
+func (l *live) settle() {
+	synctest.Wait()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 }
 
 func (l *live) until(limit time.Duration, what string, done func() bool) {
@@ -143,8 +153,9 @@ func (l *live) ask(verb string, q rebalancer.Request, into any) error {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.settle()
 	reply, err := l.engine.Control(verb, body)
-	synctest.Wait()
+	l.settle()
 	if err == nil && into != nil {
 		if err := json.Unmarshal(reply, into); err != nil {
 			l.t.Fatal(err)
