@@ -211,6 +211,7 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 	for range v.Workloads() {
 		s.Workloads++
 	}
+	s.Decisions = len(decisions)
 	for _, d := range decisions {
 		if d.Outcome.Open() {
 			s.Open++

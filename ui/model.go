@@ -166,6 +166,7 @@ type Summary struct {
 	Power     float64            `json:"power_watts"`
 	Hottest   *GPUName           `json:"hottest,omitempty"`
 	Workloads int                `json:"workloads"`
+	Decisions int                `json:"decisions"`
 	Open      int                `json:"decisions_open"`
 	Version   string             `json:"version,omitempty"`
 }

@@ -75,7 +75,9 @@ func newSample(n int, now time.Time, past time.Duration) *sample {
 		if node%9 == 7 {
 			d.load, d.job = 0, -1
 		}
-		if row == 1 {
+		if n <= 64 {
+			d.load, d.inlet = math.Max(d.load, 0.8), d.inlet+float64(row)*7
+		} else if row == 1 {
 			d.inlet += 6 + 7*noise(rack, 4)
 		}
 		d.core = d.inlet + d.heat*d.load*sampleDefault*0.9
@@ -185,7 +187,7 @@ func (s *sample) publish() {
 		if n == nil {
 			n = &cluster.Node{
 				Name: d.node, Cluster: "lab", BootID: "b-" + d.node, Incarnation: 1, State: cluster.NodeUp, Seen: s.now.Add(-200 * time.Millisecond), Since: s.now.Add(-time.Hour),
-				Period: time.Second, Skew: 12 * time.Millisecond, ClockSynchronized: true, Expected: 8, Rack: d.rack, Row: d.row, Feed: "feed-" + d.row,
+				Period: time.Second, Skew: 12 * time.Millisecond, ClockSynchronized: true, Expected: min(8, len(s.devices)), Rack: d.rack, Row: d.row, Feed: "feed-" + d.row,
 				PowerDomain: "pdu-" + d.rack, CoolingDomain: "crac-" + d.row, NVLinkDomain: d.node, NetworkDomain: "leaf-" + d.rack, Marks: map[string]string{"pool": "train"},
 			}
 			if d.silent {
@@ -312,7 +314,7 @@ func (s *sample) overheat(i int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[i]
-	d.inlet, d.core, d.decision = d.inlet+12, sampleSlowdown-sampleMark-0.2, nil
+	d.inlet, d.load, d.core, d.decision = d.inlet+9, 1, sampleSlowdown-sampleMark+2, nil
 	return d.uuid
 }
 
