@@ -45,13 +45,14 @@ func TestPage(t *testing.T) {
 	if _, err := os.Stat(chromium); err != nil {
 		t.Skip("no browser at " + chromium + "; install chromium or set CHROMIUM")
 	}
-	for _, gpus := range []int{0, 1, 32, 2000} {
+	for _, gpus := range []int{0, 1, 32, 2000, 8000} {
 		t.Run(strconv.Itoa(gpus), func(t *testing.T) { drivePage(t, gpus) })
 	}
 }
 
 func drivePage(t *testing.T, gpus int) {
 	fleet := newSample(gpus, time.Now().Truncate(time.Second), 10*time.Minute)
+	fleet.run(t)
 	handler := Handler(Options{Fleet: fleet, Decisions: fleet, Control: leader{}, Version: "test"})
 	var stopped atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +64,6 @@ func drivePage(t *testing.T, gpus int) {
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
 	control := httptest.NewServer(pageControl(fleet, web, &stopped))
 	t.Cleanup(control.Close)
-	fleet.run(t)
 
 	args := []string{filepath.Join("web", "test", "page.mjs"), web.URL, control.URL, strconv.Itoa(gpus)}
 	if dir := os.Getenv("EVENKEEL_SCREENSHOTS"); dir != "" {

@@ -66,6 +66,9 @@ func newSample(n int, now time.Time, past time.Duration) *sample {
 			rack, row = node/2, node/2
 		}
 		letter := string(rune('a' + row%26))
+		if row >= 26 {
+			letter = string(rune('a'+row/26-1)) + letter
+		}
 		d := &device{
 			row: letter, rack: fmt.Sprintf("%s%02d", letter, rack%8+1), node: fmt.Sprintf("gpu-%s%02d-%02d", letter, rack%8+1, node%4+1), index: i % 8,
 			uuid:  fmt.Sprintf("GPU-%08x-71c5-4f1b-9c0e-%012x", 0x5a17c0de+i*2654435, 0xe7e17ee1+i*7919),
@@ -299,11 +302,13 @@ func (s *sample) Decision(id string) (*telemetry.Decision, bool) {
 	return nil, false
 }
 
-// advance moves the fleet by a second and publishes it.
-func (s *sample) advance() {
+// advance moves the fleet to a time and publishes it.
+func (s *sample) advance(to time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.step(time.Second)
+	for s.now.Add(time.Second).Before(to) {
+		s.step(time.Second)
+	}
 	if !s.frozen {
 		s.publish()
 	}
@@ -320,13 +325,14 @@ func (s *sample) overheat(i int) string {
 
 // run moves the fleet in real time until the test ends.
 func (s *sample) run(t *testing.T) {
+	s.advance(time.Now())
 	tick := time.NewTicker(time.Second)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-tick.C:
-				s.advance()
+				s.advance(time.Now())
 			case <-done:
 				return
 			}

@@ -159,7 +159,7 @@ export interface Summary {
   states: Record<string, number>
   capped: number
   slowed: number
-  power_watts: number
+  power_watts?: number
   hottest?: { uuid: string; node: string; index: number; headroom_celsius?: number }
   workloads: number
   decisions: number

@@ -143,7 +143,7 @@ export function Chart(p: Props) {
       if (at) at.textContent = typeof pointed === 'number' && x !== undefined ? `at ${clock(x * 1000)}` : ''
       el.parentElement?.querySelectorAll('.keyed b').forEach((b, n) => {
         const v = u.data[n + 1]?.[i]
-        b.textContent = v === null || v === undefined ? '–' : `${fixed(v, 1)}\u00a0${p.unit}`
+        b.textContent = v === null || v === undefined ? '–' : `${fixed(v, Math.abs(v) >= 100 ? 0 : 1)}\u00a0${p.unit}`
       })
     }
     plot.current = new uPlot(options(p, t, el.clientWidth, show), columns(p.points, p.lines), el)

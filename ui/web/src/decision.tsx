@@ -5,7 +5,7 @@ import type { Alternative, Decision, DecisionLine, Effect, Refusal, StepRecord, 
 import { Chart } from './chart'
 import type { Event, Level } from './chart'
 import { useFetched } from './fetched'
-import { clock, fixed, moment, plural, quantity, signalName, span, targetName } from './format'
+import { clock, duration, fixed, moment, plural, quantity, signalName, span, targetName } from './format'
 import { decisions, fleet, now } from './live'
 import { Badge } from './outcome'
 import { usePast } from './past'
@@ -145,7 +145,7 @@ function WhyThis({ d }: { d: Decision }) {
     <section>
       <h3>Why this</h3>
       <p><b>{d.chosen.summary}</b>{chosen ? <>: {net(chosen)}</> : null}.{d.predicted ? <> Predicted: {effect(d.predicted)}{d.predicted.note ? <span class="dim"> ({d.predicted.note})</span> : null}.</> : null}</p>
-      {d.chosen.lease ? <p class="dim">Held under a lease of {lease(d.chosen.lease)}, renewed while needed; its owner undoes it when the lease ends.</p> : null}
+      {d.chosen.lease ? <p class="dim">Held under a lease of {duration(d.chosen.lease)}, renewed while needed; its owner undoes it when the lease ends.</p> : null}
       {d.approval ? <p>{d.approval.verdict} by {d.approval.by} at {moment(Date.parse(d.approval.at), now.value)} UTC.</p> : null}
       {d.steps?.length ? (
         <table>
@@ -157,9 +157,7 @@ function WhyThis({ d }: { d: Decision }) {
   )
 }
 
-const lease = (text: string): string => text.replace(/(?<=[hm])0+s$/, '').replace(/(?<=h)0+m$/, '')
-
-const effect = (e: Effect): string => `${signalName(e.signal)} from ${quantity(e.before, e.unit)} to ${quantity(e.after, e.unit)}${e.within ? ` within ${lease(e.within)}` : ''}`
+const effect = (e: Effect): string => `${signalName(e.signal)} from ${quantity(e.before, e.unit)} to ${quantity(e.after, e.unit)}${e.within ? ` within ${duration(e.within)}` : ''}`
 
 const net = (a: Alternative): string => `net ${fixed(a.net_gpu_seconds, 0)} GPU-seconds (gain ${fixed(a.gain_gpu_seconds, 0)}, cost ${fixed(a.cost_gpu_seconds, 0)}, risk ${fixed(a.risk_gpu_seconds, 0)})`
 

@@ -29,6 +29,14 @@ export function span(seconds: number): string {
   return h < 48 ? `${h}\u00a0h\u00a0${m % 60}\u00a0min` : `${Math.floor(h / 24)}\u00a0days`
 }
 
+/** duration reads Go's text of a duration, such as 1h2m3.5s. */
+export function duration(text: string): string {
+  const unit: Record<string, number> = { h: 3600, m: 60, s: 1, ms: 0.001, µs: 1e-6, ns: 1e-9 }
+  let total = 0
+  for (const [, n, u] of text.matchAll(/([\d.]+)(ms|µs|ns|h|m|s)/g)) total += Number(n) * (unit[u ?? ''] ?? 0)
+  return total > 0 && total < 1 ? text : span(total)
+}
+
 const signs: Record<string, string> = { celsius: '°C', watts: 'W', seconds: 's', ratio: '', bytes: 'B', hertz: 'Hz', joules: 'J' }
 
 /** fixed is a number with a minus sign and at most so many decimals. */

@@ -19,7 +19,7 @@ export function GPUView({ uuid }: { uuid: string }) {
   const to = now.value
   const first = past.points[0]
   const from = Math.max(to - 600_000, first ? Date.parse(first.time) : to - 600_000)
-  const events = about.filter(d => !['recommended', 'refused', 'rejected', 'awaiting_approval'].includes(d.outcome)).map(d => ({ at: Date.parse(d.time), label: d.act }))
+  const events = about.filter(d => !['recommended', 'refused', 'rejected', 'awaiting_approval'].includes(d.outcome)).flatMap(d => [{ at: Date.parse(d.time), label: d.act }, ...(d.outcome === 'undone' && d.ended ? [{ at: Date.parse(d.ended), label: 'undo' }] : [])])
   const chart = { points: past.points.filter(p => Date.parse(p.time) >= from), events, from, to }
   const old = !g.fresh || link.value !== 'live'
   return (

@@ -19,6 +19,7 @@ function State() {
   const s = summary.value
   const f = fleet.value
   if (!s || !f) return null
+  if (s.gpus === 0) return <>{s.nodes ? <><b>{plural(s.nodes, 'node')}</b> expected, no GPU heard yet</> : 'No node has been heard yet'}</>
   const last = decisions.value[0]
   const missing = s.coverage.expected - s.coverage.fresh
   const ill = (['lost', 'hung', 'absent', 'unknown'] as const).filter(k => (s.states[k] ?? 0) > 0).map(k => `${grouped(s.states[k] ?? 0)} ${k}`)
@@ -30,8 +31,8 @@ function State() {
       <span class={missing ? 'warn' : ''}><b>{grouped(s.coverage.fresh)}</b> of {grouped(s.coverage.expected)} fresh{ill.length ? ` (${ill.join(', ')})` : ''}</span>
       {s.hottest ? <><Sep />least headroom <b>{celsius(s.hottest.headroom_celsius)}</b> on <a href={hashOf({ at: 'gpu', id: s.hottest.uuid })}>{gpuName(f, s.hottest.uuid)}</a></> : null}
       {s.slowed ? <><Sep /><span class="warn"><b>{grouped(s.slowed)}</b> slowed by heat</span></> : null}
-      <Sep /><b>{grouped(s.capped)}</b> capped
-      <Sep />{power(s.power_watts)}
+      {s.coverage.fresh ? <><Sep /><b>{grouped(s.capped)}</b> capped</> : null}
+      {s.power_watts === undefined ? null : <><Sep />{power(s.power_watts)}</>}
       <Sep />
       {last ? <>last decision <a href={hashOf({ at: 'decision', id: last.id })}>{span((now.value - Date.parse(last.time)) / 1000)} ago</a>: {last.act} {targetName(f, last.target)}, {outcomeText(last.outcome)}</> : 'no decision yet'}
     </>

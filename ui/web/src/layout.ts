@@ -16,6 +16,8 @@ export interface Layout {
 
 const sizes = [56, 48, 42, 36, 30, 26, 22, 19, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4]
 
+const margin = 4
+
 interface NodeGroup { name: string; gpus: number[] }
 interface Rack { name: string; nodes: NodeGroup[] }
 interface HallRow { name: string; racks: Rack[]; gpus: number[] }
@@ -114,11 +116,12 @@ function placeRack(r: Rack, x: number, y: number, w: number, z: Size, out: Layou
 }
 
 function arrange(rows: HallRow[], gpus: number, width: number, z: Size): Layout {
+  // The margin is for the ring around a selected cell.
   const out: Layout = { cell: z.cell, width, height: 0, x: new Float32Array(gpus), y: new Float32Array(gpus), labels: [] }
-  const hall = new Flow(0, 0, width, z.rackGap * 2, z.rowGap)
+  const hall = new Flow(margin, margin, width - 2 * margin, z.rackGap * 2, z.rowGap)
   for (const row of rows) {
     const sizesOfRacks = row.racks.map(r => rackSize(r, z))
-    const trial = new Flow(0, 0, width, z.rackGap, z.rackGap)
+    const trial = new Flow(0, 0, width - 2 * margin, z.rackGap, z.rackGap)
     for (const [w, h] of sizesOfRacks) trial.place(w, h)
     const [x, y] = hall.place(Math.max(trial.widest, z.rowLabel ? 90 : 0), trial.bottom + z.rowLabel)
     if (z.rowLabel) out.labels.push({ x, y, width: Math.max(trial.widest, 90), text: row.name, kind: 'row', row: row.gpus })
@@ -129,7 +132,7 @@ function arrange(rows: HallRow[], gpus: number, width: number, z: Size): Layout 
       placeRack(r, rx, ry, w, z, out)
     })
   }
-  out.height = Math.ceil(hall.bottom)
+  out.height = Math.ceil(hall.bottom) + margin
   return out
 }
 
@@ -140,7 +143,7 @@ export function layout(f: Fleet, width: number, height: number): Layout {
     const z = sizing(cell, rows)
     // A node as it stands must fit the width; phones get smaller cells.
     const widest = Math.max(0, ...rows.flatMap(r => r.racks.map(k => rackSize(k, z)[0])))
-    if (widest > width && cell > 4) continue
+    if (widest > width - 2 * margin && cell > 4) continue
     last = arrange(rows, f.gpus.length, width, z)
     if (last.height <= height) return last
   }

@@ -55,8 +55,10 @@ function labels(c: CanvasRenderingContext2D, p: Picture): void {
       const start = c.measureText(name).width + 8
       c.font = `12px ${sans}`
       c.fillStyle = p.theme.dim
-      text = extreme(p, l.row ?? [])
-      if (start + c.measureText(text).width <= l.width) c.fillText(text, l.x + start, l.y + 11)
+      const worst = extreme(p, l.row ?? [])
+      const count = `${l.row?.length ?? 0} GPUs`
+      text = [worst ? `${count}, ${worst}` : count, worst].find(t => start + c.measureText(t).width <= l.width) ?? ''
+      c.fillText(text, l.x + start, l.y + 11)
       continue
     }
     c.font = `11px ${sans}`
@@ -73,9 +75,8 @@ function extreme(p: Picture, gpus: number[]): string {
     const v = r && kindOf(p.scale, r) === 'value' ? p.scale.of(r) : null
     if (v !== null && (worst === null || (p.scale.falling ? v < worst : v > worst))) worst = v
   }
-  const count = `${gpus.length} GPUs`
-  if (worst === null) return count
-  return `${count}, ${p.scale.falling ? 'least' : 'most'} ${fixed(worst, p.scale.decimals)} ${p.scale.unit}`
+  if (worst === null) return ''
+  return `${p.scale.falling ? 'least' : 'most'} ${fixed(worst, p.scale.decimals)} ${p.scale.unit}`
 }
 
 function fit(c: CanvasRenderingContext2D, text: string, width: number): string {

@@ -81,7 +81,8 @@ try {
         seen.add(await page.textContent('#map-cell'))
       }
       assert.ok(seen.size >= Math.min(4, gpus), `arrow keys reached ${seen.size} GPUs`)
-      await page.mouse.move(box.x + cell / 2 + 1, box.y + box.height - cell / 2)
+      await page.mouse.move(box.x + cell / 2 + 4, box.y + box.height - cell / 2 - 4)
+      await page.waitForSelector('.card')
       await page.keyboard.press('Escape')
     })
     if (gpus > 16) await check('lost, hung and unknown have a letter and a count', async () => {
@@ -124,7 +125,7 @@ try {
       const heads = await page.$$eval('.decision h3', l => l.map(h => h.textContent))
       assert.deepEqual(heads, ['Why', 'Why this', 'Why not the others', 'Did it help'])
       const text = await words(page, '.decision')
-      for (const part of ['mark 5 °C', 'aim 9 °C', 'agrees', 'Predicted', 'lease of 10m', 'not worth', 'k8s:vision/Job/']) assert.ok(text.includes(part), `${part} is missing in ${text}`)
+      for (const part of ['mark 5 °C', 'aim 9 °C', 'agrees', 'Predicted', 'lease of 10 min', 'not worth', 'k8s:vision/Job/']) assert.ok(text.includes(part), `${part} is missing in ${text}`)
     })
     await check('the chart shows the GPU before and after', async () => {
       await page.waitForSelector('.decision .u-over')
