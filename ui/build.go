@@ -187,13 +187,16 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 		}
 	}
 	var hottest *cluster.GPU
+	var power cluster.Opt
 	for n, g := range v.GPUs() {
 		s.GPUs++
 		s.States[rowStates[max(0, slices.Index(rowStates, string(g.State)))]]++
 		if _, fresh := sampled(n, g, now); !fresh {
 			continue
 		}
-		s.Power += math.Round(g.Value(telemetry.GPUPowerWatts).Or(0))
+		if p := g.Value(telemetry.GPUPowerWatts); p.OK {
+			power = cluster.Some(power.Or(0) + math.Round(p.V))
+		}
 		if capped(g) {
 			s.Capped++
 		}
@@ -204,6 +207,7 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 			hottest = g
 		}
 	}
+	s.Power = pointer(power)
 	if hottest != nil {
 		name := gpuName(hottest)
 		s.Hottest = &name
@@ -211,6 +215,7 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 	for range v.Workloads() {
 		s.Workloads++
 	}
+	s.Decisions = len(decisions)
 	for _, d := range decisions {
 		if d.Outcome.Open() {
 			s.Open++

@@ -66,9 +66,7 @@ func Handler(o Options) http.Handler {
 	for path, methods := range allowed {
 		mux.Handle(path, s.wrap(methodNotAllowed(methods)))
 	}
-	page := newPage()
-	mux.Handle("GET /", s.wrap(page.serve))
-	mux.Handle("/", s.wrap(methodNotAllowed([]string{"GET"})))
+	mux.Handle("/", s.wrap(newPage().serve))
 	mux.Handle(Prefix+"/", s.wrap(notFound))
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(s.wrap(crossOrigin))

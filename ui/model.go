@@ -163,9 +163,10 @@ type Summary struct {
 	States    map[string]int     `json:"states"`
 	Capped    int                `json:"capped"`
 	Slowed    int                `json:"slowed"` // held down for heat by the device itself
-	Power     float64            `json:"power_watts"`
+	Power     *float64           `json:"power_watts,omitempty"`
 	Hottest   *GPUName           `json:"hottest,omitempty"`
 	Workloads int                `json:"workloads"`
+	Decisions int                `json:"decisions"`
 	Open      int                `json:"decisions_open"`
 	Version   string             `json:"version,omitempty"`
 }

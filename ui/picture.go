@@ -101,7 +101,7 @@ func (s *Summary) equal(o *Summary) bool {
 	hottest := a.Hottest == nil && b.Hottest == nil || a.Hottest != nil && b.Hottest != nil && a.Hottest.UUID == b.Hottest.UUID && equalNumbers(a.Hottest.Headroom, b.Hottest.Headroom)
 	states := maps.Equal(a.States, b.States)
 	return hottest && states && a.Nodes == b.Nodes && a.NodesUp == b.NodesUp && a.GPUs == b.GPUs && a.Coverage == b.Coverage &&
-		a.Capped == b.Capped && a.Slowed == b.Slowed && a.Power == b.Power && a.Workloads == b.Workloads && a.Open == b.Open
+		a.Capped == b.Capped && a.Slowed == b.Slowed && equalNumbers(a.Power, b.Power) && a.Workloads == b.Workloads && a.Decisions == b.Decisions && a.Open == b.Open
 }
 
 func equalNumbers(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
