@@ -35,12 +35,19 @@ func (p *pass) followUp() {
 		switch {
 		case standing(d):
 			p.closeStanding(d)
+		case p.leaseOver(d):
+			p.end(d, telemetry.OutcomeExpired, "its lease could not be renewed; its owner undoes it")
 		case pendingStep(d) != nil:
 			p.expire(d, *pendingStep(d))
 		default:
 			p.follow(d)
 		}
 	}
+}
+
+func (p *pass) leaseOver(d *telemetry.Decision) bool {
+	h, ok := p.mem.held(d)
+	return ok && p.now.After(h.From.Add(time.Duration(h.Step.Lease)+leaseGrace))
 }
 
 // follow handles a decision whose act is in force. The first case that applies
@@ -52,10 +59,6 @@ func (p *pass) follow(d *telemetry.Decision) {
 	}
 	if newest, _ := p.scene.Held(d.Target.UUID); newest.Decision != nil && newest.Decision.ID != d.ID && newest.Decision.Policy == d.Policy {
 		p.end(d, telemetry.OutcomeEscalated, "%s took its place", newest.Decision.ID)
-		return
-	}
-	if p.now.After(h.From.Add(time.Duration(h.Step.Lease) + leaseGrace)) {
-		p.end(d, telemetry.OutcomeExpired, "its lease could not be renewed; its owner undoes it")
 		return
 	}
 	pol := p.policy(d.Policy)

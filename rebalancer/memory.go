@@ -135,9 +135,6 @@ func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 		put(&m.Decisions, d.ID, d)
 		return
 	}
-	if d.Outcome == telemetry.OutcomeRejected && d.Approval != nil {
-		m.reject(d.Target.UUID, *d.Approval)
-	}
 	delete(m.Decisions, d.ID)
 	delete(m.Leases, d.ID)
 	delete(m.seen, d.ID)
@@ -231,7 +228,7 @@ func (m *Memory) foldApproval(a telemetry.Approval) {
 	next := *d
 	next.Approval = &a
 	m.Decisions[d.ID] = &next
-	if a.Verdict == VerdictUndo {
+	if a.Verdict == VerdictUndo || a.Verdict == VerdictReject {
 		m.reject(d.Target.UUID, a)
 	}
 }

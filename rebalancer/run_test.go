@@ -257,7 +257,6 @@ func TestCrashAtEveryPoint(t *testing.T) {
 		name string
 		// arm makes the process die; die ends it.
 		arm func(l *live, die func())
-		// sets is how often the limit may have been set before the recovery.
 	}{
 		{"before the intent is written", func(l *live, die func()) {
 			l.journal.before = func(r telemetry.Record) error {
@@ -426,7 +425,7 @@ func TestNothingIsDoneWithoutAJournal(t *testing.T) {
 		w := newWorld(1, 1)
 		l := newLive(t, w)
 		l.run(5 * time.Second)
-		l.journal.before = func(telemetry.Record) error { return errors.New("disk full") }
+		l.journal.hook(func(telemetry.Record) error { return errors.New("disk full") }, nil, nil)
 		w.device("GPU-00-0").r = 0.1
 		l.run(30 * time.Second)
 		if w.device("GPU-00-0").sets != 0 {
@@ -435,13 +434,13 @@ func TestNothingIsDoneWithoutAJournal(t *testing.T) {
 		if got := l.metric("evenkeel_refusals_total", "reason", "journal"); got == 0 {
 			t.Error("no refusal is counted")
 		}
-		l.journal.before, l.journal.fail = nil, errors.New("no stream")
+		l.journal.hook(nil, nil, errors.New("no stream"))
 		l.run(10 * time.Second)
 		var x rebalancer.Explanation
 		if err := l.ask("explain", rebalancer.Request{Nothing: true}, &x); err != nil || x.Refused.Counts[telemetry.RefusalJournal] == 0 {
 			t.Errorf("%v\n%s", err, x.Text)
 		}
-		l.journal.fail = nil
+		l.journal.hook(nil, nil, nil)
 		l.until(10*time.Second, "acted once it can be written", func() bool { return w.device("GPU-00-0").sets == 1 })
 	})
 }
@@ -453,7 +452,7 @@ func TestChangedSinceThePlan(t *testing.T) {
 		l := newLive(t, w)
 		l.run(5 * time.Second)
 		d := w.device("GPU-00-0")
-		l.journal.after = func(r telemetry.Record) error {
+		l.journal.hook(nil, func(r telemetry.Record) error {
 			if r.Topic == telemetry.TopicIntent {
 				w.mu.Lock()
 				d.r, d.temp, d.slope = 0.06, 60, 0
@@ -461,7 +460,7 @@ func TestChangedSinceThePlan(t *testing.T) {
 				l.engine.Update(w.view())
 			}
 			return nil
-		}
+		}, nil)
 		d.r = 0.1
 		l.until(time.Minute, "refused", func() bool { return l.outcome() == telemetry.OutcomeRefused })
 		if d.sets != 0 {

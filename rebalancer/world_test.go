@@ -70,6 +70,13 @@ func (j *journal) Replay(_ context.Context, fn func(uint64, telemetry.Record) er
 	return uint64(len(records)), nil
 }
 
+// hook sets what is asked around an append, and how Replay fails.
+func (j *journal) hook(before, after func(telemetry.Record) error, fail error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.before, j.after, j.fail = before, after, fail
+}
+
 func (j *journal) all() []telemetry.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -375,6 +382,11 @@ func (b *bench) decisions() []*telemetry.Decision {
 	out := slices.Collect(maps.Values(last))
 	slices.SortFunc(out, func(a, b *telemetry.Decision) int { return a.Time.Compare(b.Time)*2 + compare(a.ID, b.ID) })
 	return out
+}
+
+// on are the decisions on one device.
+func (b *bench) on(d *device) []*telemetry.Decision {
+	return slices.DeleteFunc(b.decisions(), func(x *telemetry.Decision) bool { return x.Target.UUID != d.uuid })
 }
 
 func compare(a, b string) int {

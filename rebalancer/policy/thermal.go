@@ -251,7 +251,7 @@ func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit 
 	floor := max(g.GPU.MinW.V, h.power-t.spec.MaxCut*g.GPU.DefaultW.Or(limit))
 	watts := min(math.Floor(max(h.power-(t.spec.Aim-h.steady)/h.r, floor)), limit)
 	watts = max(watts, math.Ceil(g.GPU.MinW.V))
-	after := h.steady + h.r*(h.power-watts)
+	after := h.steady + h.r*max(h.power-watts, 0)
 	short := rebalancer.RefuseNumbers(telemetry.RefusalNotEnough, target, after, t.spec.Aim, "celsius",
 		"at %s headroom is predicted to be %s, not the aim of %s", telemetry.Number(watts, "watts"), telemetry.Number(after, "celsius"), telemetry.Number(t.spec.Aim, "celsius"))
 	if h.power-watts < smallestCutWatts {
