@@ -294,7 +294,7 @@ func (e *Exporter) collect(now time.Time) {
 	defer e.mu.Unlock()
 	hang := max(e.opt.Period/2, minHang)
 	if e.incomplete {
-		ask(e.driver.rescan)
+		ask(e.driver.rescan, struct{}{})
 	}
 	for _, g := range e.gpus {
 		var fresh bool
@@ -324,9 +324,9 @@ func (e *Exporter) judge(g *gpu, fresh bool) {
 		f := g.front.fatal
 		g.lost = f == Lost || f == NoGPU
 		if driverGone(f) {
-			ask(e.driver.reopen)
+			ask(e.driver.reopen, f)
 		} else {
-			ask(e.driver.rescan)
+			ask(e.driver.rescan, struct{}{})
 		}
 	default:
 		g.missed++
