@@ -109,7 +109,7 @@ func (s *server) explainNothing(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return s.explain(w, r, ExplainRequest{})
+	return s.explain(w, r, ExplainRequest{Nothing: true})
 }
 
 func (s *server) explain(w http.ResponseWriter, r *http.Request, ask ExplainRequest) error {
@@ -117,11 +117,15 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request, ask ExplainRequ
 	if err != nil {
 		return err
 	}
-	text, err := s.ask(r.Context(), "explain", body)
+	raw, err := s.ask(r.Context(), "explain", body)
 	if err != nil {
 		return err
 	}
-	respondText(w, text)
+	var answer ExplainAnswer
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Text == "" {
+		return problem(http.StatusBadGateway, "bad_answer", "the leader's answer holds no text; is it of the same version as this collector?")
+	}
+	respondText(w, []byte(answer.Text))
 	return nil
 }
 

@@ -49,9 +49,14 @@ type Control interface {
 	Control(ctx context.Context, verb string, body []byte) ([]byte, error)
 }
 
-// ExplainRequest is the body of the control verb explain. The answer is text.
+// ExplainRequest is the body of the control verb explain: why a workload was or
+// was not acted on, or why nothing happens now.
 type ExplainRequest struct {
-	// Workload asks why a workload was or was not acted on. Empty asks why
-	// nothing happens now.
 	Workload telemetry.WorkloadRef `json:"workload,omitempty"`
+	Nothing  bool                  `json:"nothing,omitempty"`
+}
+
+// ExplainAnswer is what of the leader's answer is shown to a person.
+type ExplainAnswer struct {
+	Text string `json:"text"`
 }
