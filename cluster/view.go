@@ -14,13 +14,12 @@ import (
 type View struct {
 	// Time is when the View was taken, by the clock of whoever took it.
 	Time time.Time
-	// nodes are sorted by name; the index maps find them and their GPUs.
+	// nodes are sorted by name, workloads by reference; the indexes point into
+	// them and are shared by all Views with the same members.
 	nodes     []*Node
-	byName    map[string]*Node
-	gpus      map[string]*GPU
 	workloads []*Workload
-	byRef     map[telemetry.WorkloadRef]*Workload
-	onGPU     map[string][]*Workload
+	fleet     *fleetIndex
+	loads     *loadIndex
 }
 
 // NodeState says whether a node is heard.
@@ -43,8 +42,10 @@ type Node struct {
 	// Seen is the node's sample time of the last observation, moved by the
 	// measured skew onto the viewer's clock.
 	Seen time.Time
-	// Since is when the present incarnation was first seen: values from before
-	// it do not count.
+	// Heard is when the last observation arrived.
+	Heard time.Time
+	// Since is when the present incarnation started, or was first seen if its
+	// start is not known: values from before it do not count.
 	Since             time.Time
 	Period            time.Duration
 	Skew              time.Duration
@@ -59,7 +60,10 @@ type Node struct {
 	NetworkDomain   string
 	Unschedulable   bool
 	Marks           map[string]string
-	GPUs            []*GPU
+	// Sources are the inventory sources that list the node.
+	Sources []string
+	// GPUs are sorted by index; devices without one come last.
+	GPUs []*GPU
 }
 
 // GPUState says whether a device answers.
@@ -105,8 +109,13 @@ type GPU struct {
 	HungFor    time.Duration
 	Generation uint64
 
-	// readings are sorted by id.
-	readings []Reading
+	// readings are sorted by id; their times are relative to base.
+	readings []reading
+	base     time.Time
+
+	// DoubtfulIdentity is set while another node claims the same UUID; every
+	// reading is then suspect.
+	DoubtfulIdentity bool
 
 	// Judged. Headroom is the distance to slowdown, Slope its change, positive
 	// while the device cools. BaseC is the temperature at zero power: inlet and
@@ -145,17 +154,41 @@ type Reading struct {
 	Quality telemetry.Quality
 }
 
+// reading is a Reading as a GPU keeps it: without pointers, a third of the size.
+type reading struct {
+	v   float64
+	off time.Duration
+	id  uint16
+	q   uint8
+}
+
+func (g *GPU) reading(r reading) Reading {
+	return Reading{ID: telemetry.ID(r.id), V: r.v, At: g.base.Add(r.off), Quality: telemetry.Quality(r.q)}
+}
+
+func (g *GPU) find(id telemetry.ID) (int, bool) {
+	return slices.BinarySearchFunc(g.readings, id, func(r reading, id telemetry.ID) int { return int(r.id) - int(id) })
+}
+
 // Reading returns the value of an id, whatever its quality.
 func (g *GPU) Reading(id telemetry.ID) (Reading, bool) {
-	i, ok := slices.BinarySearchFunc(g.readings, id, func(r Reading, id telemetry.ID) int { return int(r.ID) - int(id) })
+	i, ok := g.find(id)
 	if !ok {
 		return Reading{}, false
 	}
-	return g.readings[i], true
+	return g.reading(g.readings[i]), true
 }
 
 // Readings yields all values in the order of their ids.
-func (g *GPU) Readings() iter.Seq[Reading] { return slices.Values(g.readings) }
+func (g *GPU) Readings() iter.Seq[Reading] {
+	return func(yield func(Reading) bool) {
+		for _, r := range g.readings {
+			if !yield(g.reading(r)) {
+				return
+			}
+		}
+	}
+}
 
 // Value is the value of an id if it is there and of quality ok or suspect.
 func (g *GPU) Value(id telemetry.ID) Opt {
@@ -195,8 +228,11 @@ func (v *View) NodeCount() int { return len(v.nodes) }
 
 // Node returns a node by name.
 func (v *View) Node(name string) (*Node, bool) {
-	n, ok := v.byName[name]
-	return n, ok
+	i, ok := v.fleet.nodes[name]
+	if !ok {
+		return nil, false
+	}
+	return v.nodes[i], true
 }
 
 // GPUs yields every GPU, by node name and index.
@@ -212,13 +248,15 @@ func (v *View) GPUs() iter.Seq2[*Node, *GPU] {
 	}
 }
 
-// GPU returns a GPU and its node by uuid.
+// GPU returns a GPU and its node by uuid. If several nodes claim it, the first
+// that has it now is returned, and it is marked as doubtful.
 func (v *View) GPU(uuid string) (*Node, *GPU, bool) {
-	g, ok := v.gpus[uuid]
+	at, ok := v.fleet.gpus[uuid]
 	if !ok {
 		return nil, nil, false
 	}
-	return v.byName[g.Node], g, true
+	n := v.nodes[at.node]
+	return n, n.GPUs[at.gpu], true
 }
 
 // Workloads yields the workloads in the order of their references.
@@ -226,13 +264,26 @@ func (v *View) Workloads() iter.Seq[*Workload] { return slices.Values(v.workload
 
 // Workload returns a workload by reference.
 func (v *View) Workload(ref telemetry.WorkloadRef) (*Workload, bool) {
-	w, ok := v.byRef[ref]
-	return w, ok
+	i, ok := v.loads.refs[ref]
+	if !ok {
+		return nil, false
+	}
+	return v.workloads[i], true
 }
 
 // WorkloadsOn lists the workloads that hold a GPU, in the order of their
 // references.
-func (v *View) WorkloadsOn(uuid string) []*Workload { return v.onGPU[uuid] }
+func (v *View) WorkloadsOn(uuid string) []*Workload {
+	at := v.loads.onGPU[uuid]
+	if len(at) == 0 {
+		return nil
+	}
+	out := make([]*Workload, len(at))
+	for i, w := range at {
+		out[i] = v.workloads[w]
+	}
+	return out
+}
 
 // Period is how often values of a rate class come.
 func Period(r telemetry.Rate, tick time.Duration) time.Duration {
@@ -246,7 +297,7 @@ func Period(r telemetry.Rate, tick time.Duration) time.Duration {
 }
 
 // StaleAfter is the age from which a value counts as stale: three periods of
-// its own rate class.
+// its own rate class. A row without a rhythm of its own follows the tick.
 func StaleAfter(id telemetry.ID, tick time.Duration) time.Duration {
 	rate := telemetry.Fast
 	if row := telemetry.RowOf(id); row != nil {
@@ -285,31 +336,20 @@ func (v *View) Coverage(now time.Time) telemetry.Coverage {
 // NewView puts nodes and workloads in their canonical order and builds the
 // index. Callers hand over ownership; a node may be shared with other Views.
 func NewView(now time.Time, nodes []*Node, workloads []*Workload) *View {
-	v := &View{
-		Time: now, nodes: nodes, workloads: workloads,
-		byName: make(map[string]*Node, len(nodes)), gpus: map[string]*GPU{},
-		byRef: make(map[telemetry.WorkloadRef]*Workload, len(workloads)), onGPU: map[string][]*Workload{},
-	}
-	slices.SortFunc(v.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(v.workloads, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
-	for _, n := range v.nodes {
-		v.byName[n.Name] = n
-		for _, g := range n.GPUs {
-			v.gpus[g.UUID] = g
-		}
-	}
-	for _, w := range v.workloads {
-		v.byRef[w.Ref] = w
-		for _, g := range w.GPUs {
-			v.onGPU[g.UUID] = append(v.onGPU[g.UUID], w)
-		}
-	}
-	return v
+	slices.SortFunc(nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(workloads, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
+	return &View{Time: now, nodes: nodes, workloads: workloads, fleet: indexFleet(nodes), loads: indexLoads(workloads)}
 }
 
 // NewGPU is for tests and the simulator: a device with readings in any order.
 func NewGPU(g GPU, readings ...Reading) *GPU {
 	slices.SortFunc(readings, func(a, b Reading) int { return int(a.ID) - int(b.ID) })
-	g.readings = readings
+	g.readings = make([]reading, len(readings))
+	for i, r := range readings {
+		if i == 0 {
+			g.base = r.At
+		}
+		g.readings[i] = reading{v: r.V, off: r.At.Sub(g.base), id: uint16(r.ID), q: uint8(r.Quality)}
+	}
 	return &g
 }

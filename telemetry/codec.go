@@ -35,10 +35,12 @@ const (
 	DropReordered DropReason = "reordered"
 	DropQueueFull DropReason = "queue_full"
 	DropClock     DropReason = "clock"
+	// DropLost counts what never arrived, as seen from gaps in a sequence.
+	DropLost DropReason = "lost"
 )
 
 // DropReasons is every reason, for pre-created series.
-var DropReasons = []DropReason{DropOversized, DropMalformed, DropSchema, DropForeign, DropForged, DropTooMany, DropDuplicate, DropReordered, DropQueueFull, DropClock}
+var DropReasons = []DropReason{DropOversized, DropMalformed, DropSchema, DropForeign, DropForged, DropTooMany, DropDuplicate, DropReordered, DropQueueFull, DropClock, DropLost}
 
 // DropError is a refused message.
 type DropError struct {

@@ -1,0 +1,303 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// State folds observations, inventory and receipts, and gives Views. It is
+// safe for concurrent use. It has no clock: every call brings the time.
+type State struct {
+	mu      sync.Mutex
+	records map[string]*record
+	sorted  []*record // by name; nil if it has to be made again
+	sources map[string]*telemetry.Inventory
+	places  map[string]*place // by node name
+	alias   map[string]string // other name → place
+	plan    []telemetry.InventoryWorkload
+	planOf  []string // source of each
+
+	view *View
+	// regroup is set if GPUs came, went or moved; rejoin if workloads did.
+	regroup, rejoin bool
+	conflicts       int
+}
+
+// record is what is known of one node.
+type record struct {
+	name  string
+	node  *Node // the newest, unique to this record until it is in a View
+	heard time.Time
+	seq   uint64
+	caps  map[string]capped
+	// dirty: not in the last View. shared: in a View, so to be copied.
+	dirty, shared bool
+}
+
+// capped is a power limit that a receipt told of.
+type capped struct {
+	watts float64
+	at    time.Time
+}
+
+// ForgetAfter is how long a node that is gone and in no inventory is kept.
+const ForgetAfter = 24 * time.Hour
+
+// NewState returns an empty state.
+func NewState() *State {
+	return &State{
+		records: map[string]*record{}, sources: map[string]*telemetry.Inventory{},
+		places: map[string]*place{}, alias: map[string]string{}, regroup: true, rejoin: true,
+	}
+}
+
+// Observe folds an observation that arrived at now. One that is older than what
+// is known is refused with a *telemetry.DropError.
+func (s *State) Observe(now time.Time, o *telemetry.Observation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := o.GetNode()
+	if name == "" || o.GetIncarnation() == 0 {
+		return refuse(telemetry.DropMalformed, "observation without node or incarnation")
+	}
+	s.known(name)
+	r := s.record(name)
+	old := r.node
+	if old != nil && old.Incarnation != 0 {
+		gone := now.Sub(r.heard) > GoneAfter(old.Period)
+		switch {
+		case o.GetIncarnation() < old.Incarnation && !gone:
+			return refuse(telemetry.DropReordered, "observation of an earlier process of the node")
+		case o.GetIncarnation() == old.Incarnation && o.GetSequence() == r.seq:
+			return refuse(telemetry.DropDuplicate, "observation seen before")
+		case o.GetIncarnation() == old.Incarnation && o.GetSequence() < r.seq:
+			return refuse(telemetry.DropReordered, "observation older than the last one")
+		}
+	}
+	n := fold(now, o, old)
+	s.place(n)
+	r.applyCaps(n)
+	s.markDoubtful(n)
+	if old == nil || old.State != NodeUp || !sameDevices(old, n) {
+		s.regroup = true
+	}
+	if old == nil || !sameMembers(old, n) {
+		s.rejoin = true
+	}
+	r.node, r.heard, r.seq, r.dirty, r.shared = n, now, o.GetSequence(), true, false
+	return nil
+}
+
+func (s *State) record(name string) *record {
+	r, ok := s.records[name]
+	if !ok {
+		r = &record{name: name}
+		s.records[name] = r
+		s.sorted = nil
+		s.regroup = true
+	}
+	return r
+}
+
+// sameDevices says whether indexes into the GPUs stay right, and who is present.
+func sameDevices(a, b *Node) bool {
+	return slices.EqualFunc(a.GPUs, b.GPUs, func(x, y *GPU) bool {
+		return x.UUID == y.UUID && (x.State == GPUAbsent) == (y.State == GPUAbsent)
+	})
+}
+
+func sameMembers(a, b *Node) bool {
+	return slices.EqualFunc(a.GPUs, b.GPUs, func(x, y *GPU) bool {
+		return slices.EqualFunc(x.Members, y.Members, func(m, n Member) bool { return m.ID == n.ID })
+	})
+}
+
+// Receipt folds what became of a step. A limit that a device was read back with
+// holds until a newer reading of the device says otherwise.
+func (s *State) Receipt(now time.Time, r telemetry.Receipt) {
+	watts, ok := r.After["power_limit_watts"]
+	if r.Result != telemetry.Done || r.DryRun || !ok || !finite(watts) || watts < 0 || r.Target.UUID == "" {
+		return
+	}
+	name := r.Target.Node
+	if name == "" {
+		name = r.Node
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec, ok := s.records[name]
+	if !ok || rec.node == nil {
+		return
+	}
+	if !slices.ContainsFunc(rec.node.GPUs, func(g *GPU) bool { return g.UUID == r.Target.UUID }) {
+		return
+	}
+	if rec.caps == nil {
+		rec.caps = map[string]capped{}
+	}
+	rec.caps[r.Target.UUID] = capped{watts, now}
+	rec.own()
+	rec.applyCaps(rec.node)
+}
+
+// own makes the node safe to change: a copy if a View has it.
+func (r *record) own() {
+	if r.shared {
+		r.node = r.node.clone()
+		r.shared = false
+	}
+	r.dirty = true
+}
+
+func (n *Node) clone() *Node {
+	c := *n
+	c.GPUs = make([]*GPU, len(n.GPUs))
+	for i, g := range n.GPUs {
+		c.GPUs[i] = g.clone()
+	}
+	return &c
+}
+
+func (g *GPU) clone() *GPU {
+	c := *g
+	c.readings = slices.Clone(g.readings)
+	return &c
+}
+
+func (r *record) applyCaps(n *Node) {
+	for uuid, c := range r.caps {
+		i := slices.IndexFunc(n.GPUs, func(g *GPU) bool { return g.UUID == uuid })
+		if i < 0 {
+			delete(r.caps, uuid)
+			continue
+		}
+		g := n.GPUs[i]
+		if read, ok := g.Reading(telemetry.GPUPowerLimitWatts); ok && read.At.After(c.at) {
+			delete(r.caps, uuid)
+			continue
+		}
+		g.LimitW = Some(c.watts)
+		g.set(telemetry.GPUPowerLimitWatts, c.watts, c.at)
+	}
+}
+
+// set puts a reading in, keeping the quality of the one it replaces.
+func (g *GPU) set(id telemetry.ID, v float64, at time.Time) {
+	i, ok := g.find(id)
+	if !ok {
+		if len(g.readings) == 0 {
+			g.base = at
+		}
+		g.readings = slices.Insert(g.readings, i, reading{id: uint16(id), q: uint8(telemetry.Quality_QUALITY_OK)})
+	}
+	r := &g.readings[i]
+	if telemetry.Quality(r.q) != telemetry.Quality_QUALITY_SUSPECT {
+		r.q = uint8(telemetry.Quality_QUALITY_OK)
+	}
+	r.v, r.off = v, at.Sub(g.base)
+}
+
+// Conflicts is the number of UUIDs that more than one live node claims.
+func (s *State) Conflicts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conflicts
+}
+
+// View is the fleet at now. Nodes that did not change since the last View are
+// the same objects in both.
+func (s *State) View(now time.Time) *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age(now)
+	if s.sorted == nil {
+		s.sorted = make([]*record, 0, len(s.records))
+		for _, r := range s.records {
+			s.sorted = append(s.sorted, r)
+		}
+		slices.SortFunc(s.sorted, func(a, b *record) int { return strings.Compare(a.name, b.name) })
+	}
+	nodes := make([]*Node, len(s.sorted))
+	for i, r := range s.sorted {
+		nodes[i] = r.node
+	}
+	v := &View{Time: now, nodes: nodes}
+	if s.regroup || s.view == nil {
+		s.regroupInto(v)
+	} else {
+		v.fleet = s.view.fleet
+	}
+	s.joinInto(v)
+	for _, r := range s.sorted {
+		r.dirty, r.shared = false, true
+	}
+	s.view = v
+	return v
+}
+
+// age marks nodes that fell silent, and forgets them in the end.
+func (s *State) age(now time.Time) {
+	for name, r := range s.records {
+		if r.heard.IsZero() {
+			continue
+		}
+		silent := now.Sub(r.heard)
+		if r.node.State == NodeUp && silent > GoneAfter(r.node.Period) {
+			r.own()
+			r.node.State = NodeGone
+			for _, g := range r.node.GPUs {
+				g.State, g.Health, g.HealthScore, g.HealthReason = GPUUnknown, HealthUnknown, 0, "the node is not heard"
+			}
+			s.regroup = true
+		}
+		if _, listed := s.placeOf(name); silent > ForgetAfter && !listed {
+			delete(s.records, name)
+			s.sorted, s.regroup, s.rejoin = nil, true, true
+		}
+	}
+}
+
+// regroupInto indexes the nodes anew and marks devices whose identity is
+// doubtful.
+func (s *State) regroupInto(v *View) {
+	s.regroup, s.rejoin = false, true
+	v.fleet = indexFleet(v.nodes)
+	s.conflicts = len(v.fleet.claims)
+	for _, names := range v.fleet.claims {
+		for _, name := range names {
+			r := s.records[name]
+			r.own()
+			markDoubtful(r.node, v.fleet)
+			v.nodes[v.fleet.nodes[name]] = r.node
+		}
+	}
+}
+
+// markDoubtful is for a node that is not in a View yet: conflicts are found
+// when a View is made, and hold until they are found gone.
+func (s *State) markDoubtful(n *Node) {
+	if s.view != nil && len(s.view.fleet.claims) > 0 {
+		markDoubtful(n, s.view.fleet)
+	}
+}
+
+func markDoubtful(n *Node, x *fleetIndex) {
+	for _, g := range n.GPUs {
+		names := x.claims[g.UUID]
+		if len(names) == 0 || !present(n, g) || g.DoubtfulIdentity {
+			continue
+		}
+		others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == n.Name })
+		g.DoubtfulIdentity = true
+		g.Health, g.HealthScore, g.HealthReason = HealthDoubtful, 0, "also claimed by "+strings.Join(others, ", ")
+		for i := range g.readings {
+			if telemetry.Quality(g.readings[i].q) == telemetry.Quality_QUALITY_OK {
+				g.readings[i].q = uint8(telemetry.Quality_QUALITY_SUSPECT)
+			}
+		}
+	}
+}
