@@ -103,7 +103,7 @@ func everything(t *testing.T) *sample {
 		workloads = append(workloads, w)
 	}
 	nodes[0].DriverFault, nodes[0].Unschedulable = "driver not loaded", true
-	nodes[1].GPUs[1].HealthReason = "hung" // the device that never answered
+	nodes[2].GPUs[1].DoubtfulIdentity = true
 	fleet.view = cluster.NewView(testTime, nodes, workloads)
 	return fleet
 }
@@ -333,10 +333,15 @@ type silence struct{ err error }
 
 func (s silence) Control(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
 
+// says is a leader with one answer.
+type says string
+
+func (s says) Control(context.Context, string, []byte) ([]byte, error) { return []byte(s), nil }
+
 func TestLeaderIsAsked(t *testing.T) {
 	fleet := newSample(16, testTime, time.Minute)
 	web := serve(t, fleet, leader{})
-	if a := ask(t, "GET", web.URL+Prefix+"/explain/nothing", ""); a.status != 200 || !strings.Contains(string(a.body), "asked: {}") {
+	if a := ask(t, "GET", web.URL+Prefix+"/explain/nothing", ""); a.status != 200 || !strings.Contains(string(a.body), `asked: {"nothing":true}`) {
 		t.Errorf("nothing: %d %s", a.status, a.body)
 	}
 	if a := ask(t, "GET", web.URL+Prefix+"/explain/workload/slurm:12_3", ""); a.status != 200 || !strings.Contains(string(a.body), `"workload":"slurm:12_3"`) {
@@ -347,6 +352,11 @@ func TestLeaderIsAsked(t *testing.T) {
 	}
 	if a := ask(t, "POST", web.URL+Prefix+"/plan", "{}", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"); a.status != 403 || !strings.Contains(string(a.body), "cross_origin") {
 		t.Errorf("a foreign page's plan: %d %s", a.status, a.body)
+	}
+	for _, rubbish := range []string{"", "{", `{"words":"x"}`} {
+		if a := ask(t, "GET", serve(t, fleet, says(rubbish)).URL+Prefix+"/explain/nothing", ""); a.status != 502 {
+			t.Errorf("a leader that says %q: %d %s", rubbish, a.status, a.body)
+		}
 	}
 	for err, want := range map[error]int{errors.New("no leader holds the lease"): 503, fmt.Errorf("ask: %w", context.DeadlineExceeded): 504} {
 		if a := ask(t, "GET", serve(t, fleet, silence{err}).URL+Prefix+"/plan", ""); a.status != want {
