@@ -110,7 +110,7 @@ func gpuJSON(v *cluster.View, n *cluster.Node, g *cluster.GPU, held []string, no
 	out := GPU{
 		UUID: g.UUID, Node: g.Node, Index: g.Index, PCI: g.PCI, Model: g.Model, Arch: g.Arch, Driver: g.Driver,
 		Row: n.Row, Rack: n.Rack, State: string(g.State), Fresh: fresh, SampledAt: at, AgeSeconds: age(at, now),
-		HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
+		DoubtfulIdentity: g.DoubtfulIdentity, HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
 		Headroom: pointer(g.HeadroomC), Slope: pointer(g.SlopeCPerS), SecondsToSlowdown: pointer(g.SecondsToSlowdown),
 		Core: pointer(g.Value(telemetry.GPUTemperatureCelsiusCore)), Memory: pointer(g.Value(telemetry.GPUTemperatureCelsiusMemory)),
 		Power: pointer(g.Value(telemetry.GPUPowerWatts)), Limit: pointer(limitOf(g)),

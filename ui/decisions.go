@@ -117,13 +117,13 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request, ask ExplainRequ
 	if err != nil {
 		return err
 	}
-	raw, err := s.ask(r.Context(), "explain", body)
+	data, err := s.ask(r.Context(), "explain", body)
 	if err != nil {
 		return err
 	}
 	var answer ExplainAnswer
-	if err := json.Unmarshal(raw, &answer); err != nil || answer.Text == "" {
-		return problem(http.StatusBadGateway, "bad_answer", "the leader's answer holds no text; is it of the same version as this collector?")
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Text == "" {
+		return badAnswer()
 	}
 	respondText(w, []byte(answer.Text))
 	return nil
@@ -151,9 +151,13 @@ func (s *server) plan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !json.Valid(answer) {
-		return problem(http.StatusBadGateway, "bad_answer", "the leader's answer is not JSON; is it of the same version as this collector?")
+		return badAnswer()
 	}
 	return respond(w, r, http.StatusOK, json.RawMessage(answer))
+}
+
+func badAnswer() error {
+	return problem(http.StatusBadGateway, "bad_answer", "the leader's answer cannot be read; is it of the same version as this collector?")
 }
 
 // askFor is how long the leader may take.

@@ -59,6 +59,7 @@ type GPU struct {
 	Fresh             bool           `json:"fresh"`
 	SampledAt         time.Time      `json:"sampled_at,omitzero"`
 	AgeSeconds        *float64       `json:"age_seconds,omitempty"`
+	DoubtfulIdentity  bool           `json:"doubtful_identity,omitempty"`
 	HungCall          string         `json:"hung_call,omitempty"`
 	HungSeconds       float64        `json:"hung_seconds,omitempty"`
 	Headroom          *float64       `json:"headroom_celsius,omitempty"`

@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +23,7 @@ type leader struct{}
 func (leader) Control(_ context.Context, verb string, body []byte) ([]byte, error) {
 	switch verb {
 	case "explain":
-		return fmt.Appendf(nil, "Nothing is done now: nothing is beyond its mark.\nasked: %s\n", body), nil
+		return json.Marshal(map[string]any{"text": fmt.Sprintf("Nothing is done now: nothing is beyond its mark.\nasked: %s\n", body), "refused": nil})
 	case "plan":
 		return []byte(`{"acts":[]}`), nil
 	}

@@ -43,20 +43,20 @@ type Decisions interface {
 }
 
 // Control asks the leader of the rebalancer. Verbs used here are explain, with
-// an ExplainRequest, and plan, whose body and answer are passed on as they are.
+// an ExplainRequest for an ExplainAnswer, and plan, whose body and answer are passed on as they are.
 type Control interface {
 	// Control returns the leader's answer. No leader is an error that says so.
 	Control(ctx context.Context, verb string, body []byte) ([]byte, error)
 }
 
-// ExplainRequest is the body of the control verb explain: why a workload was or
-// was not acted on, or why nothing happens now.
+// ExplainRequest is the body of the control verb explain: why a workload was
+// or was not acted on, or why nothing happens now.
 type ExplainRequest struct {
 	Workload telemetry.WorkloadRef `json:"workload,omitempty"`
 	Nothing  bool                  `json:"nothing,omitempty"`
 }
 
-// ExplainAnswer is what of the leader's answer is shown to a person.
+// ExplainAnswer is what the API uses of the leader's answer.
 type ExplainAnswer struct {
 	Text string `json:"text"`
 }

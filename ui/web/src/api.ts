@@ -114,6 +114,7 @@ export interface GPUDetail {
   fresh: boolean
   sampled_at?: string
   age_seconds?: number
+  doubtful_identity?: boolean
   hung_call?: string
   hung_seconds?: number
   headroom_celsius?: number

@@ -34,6 +34,7 @@ export function GPUView({ uuid }: { uuid: string }) {
         {g.row ?? g.rack ? <span>{g.row ? `row ${g.row}` : ''}{g.rack ? ` rack ${g.rack}` : ''}</span> : null}
         <span class="mono">{g.uuid}</span>{g.pci ? <span class="mono">{g.pci}</span> : null}{g.driver ? <span>driver {g.driver}</span> : null}
       </p>
+      {g.doubtful_identity ? <p class="warn">Another node claims this UUID; no value of it counts as fresh until that ends.</p> : null}
       {g.hung_call ? <p class="warn">{g.hung_call} has not returned for {span(g.hung_seconds ?? 0)}.</p> : null}
       {old ? <p class="warn">{g.sampled_at ? `Values are as of ${clock(Date.parse(g.sampled_at))} UTC, ${span((now.value - Date.parse(g.sampled_at)) / 1000)} ago.` : 'No value of this GPU is in memory.'}</p> : null}
       <Values g={g} old={old} />
