@@ -30,7 +30,7 @@ type Options struct {
 	Writer Writer
 	Bus    Bus
 	// HeadroomOK says whether a device is cool enough to lose its cap: below the
-	// mark for undoing. It must not block. Nil is always.
+	// mark for undoing. It must not block. Nil means that each one is.
 	HeadroomOK func(uuid string) bool
 	// Generation is the present generation of a device. Without it an order that
 	// names one is refused.

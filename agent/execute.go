@@ -168,7 +168,8 @@ func (a *Agent) checkCap(o *telemetry.Order, r telemetry.Receipt) *telemetry.Rec
 	case o.Target.GI != nil:
 		return no(telemetry.RefuseUnsupported, "a power limit is one of the whole device, not of an instance")
 	}
-	if o.Target.Generation == 0 {
+	// A whole device is its uuid; only parts of one are numbered anew.
+	if o.Target.GI == nil || o.Target.Generation == 0 {
 		return nil
 	}
 	if a.o.Generation == nil {

@@ -32,6 +32,7 @@ var helpers = map[string]func(out *json.Encoder) error{
 	"lookup":   helpLookup,
 	"examine":  helpExamine,
 	"openonce": helpOpenOnce,
+	"cost":     helpCost,
 }
 
 var built struct {
@@ -86,7 +87,7 @@ func standin(t testing.TB, omit ...string) string {
 }
 
 // help runs a helper to its end and decodes what it says, a line a value.
-func help[T any](t *testing.T, name, library, shm string, env ...string) []T {
+func help[T any](t testing.TB, name, library, shm string, env ...string) []T {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), helperEnv+"="+name, LibraryEnv+"="+library, "EVENKEEL_STANDIN_SHM="+shm)

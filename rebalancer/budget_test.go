@@ -96,7 +96,9 @@ func TestBudgetHoldsAcrossRestarts(t *testing.T) {
 // The worst GPUs come first when the budget does not reach for all.
 func TestBudgetGoesToTheHottest(t *testing.T) {
 	w := newWorld(2, 4)
-	b := newBench(t, w, enforcing(func(p *rebalancer.PolicySpec) { p.Budget = rebalancer.Budget{Percent: 100, Max: 2, Per: rebalancer.PerFleet} })...)
+	b := newBench(t, w, enforcing(func(p *rebalancer.PolicySpec) {
+		p.Budget = rebalancer.Budget{Percent: 100, Max: 2, Per: rebalancer.PerFleet}
+	})...)
 	for i, d := range w.devices {
 		d.temp = slowdownC - float64(8-i)/2 // the last one is the hottest
 	}

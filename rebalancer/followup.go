@@ -111,13 +111,27 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 		return
 	}
 	next.Observed = &telemetry.Effect{Signal: d.Predicted.Signal, Unit: r.Unit, Before: d.Predicted.Before, After: r.Value, At: r.Reading.At}
-	moved := next.Observed.Change() / d.Predicted.Change()
 	next.Outcome = telemetry.OutcomeVerified
-	if !r.Helped && !(moved >= helpedShare) {
+	if !r.Helped && !moved(d, r.Value) {
 		next.Outcome = telemetry.OutcomeIneffective
 		next.Observed.Note = fmt.Sprintf("less than %.0f %% of the predicted change, and still beyond the mark", 100*helpedShare)
 	}
 	p.add(Entry{Topic: telemetry.TopicOutcome, Decision: &next})
+}
+
+// moved says whether a signal went far enough the way the act should move it.
+// Where even the act was not predicted to stop it from getting worse, it must
+// at least be no worse than predicted.
+func moved(d *telemetry.Decision, value float64) bool {
+	better := 1.0 // the direction of the aim
+	if len(d.Violations) > 0 && d.Violations[0].Aim < d.Violations[0].Mark {
+		better = -1
+	}
+	p := d.Predicted
+	if better*p.Change() <= 0 {
+		return better*(value-p.After) >= 0
+	}
+	return better*(value-p.Before) >= helpedShare*better*p.Change()
 }
 
 // relieve undoes an act once the signal would stay clear without it, for as

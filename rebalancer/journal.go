@@ -82,11 +82,15 @@ func (e *Engine) write(ctx context.Context, r telemetry.Record) bool {
 	if !leads || !e.synced {
 		return false
 	}
-	// The epoch is part of the id: a server that drops repeated ids must never
-	// take another leader's record for this one.
-	r.ID = fmt.Sprintf("%s-%d-%d", epoch.Incarnation, epoch.Revision, e.mem.Seq+1)
+	// Epoch and attempt are part of the id: a journal that knows records by
+	// their ids must never take another leader's record, or an earlier one whose
+	// fate is not known, for this one.
+	e.attempts++
+	r.ID = fmt.Sprintf("%s-%d-%d-%d", epoch.Incarnation, epoch.Revision, e.mem.Seq+1, e.attempts)
 	r.Time, r.Epoch = now, epoch
-	seq, err := e.config.Journal.Append(ctx, e.mem.Seq, r)
+	within, cancel := context.WithDeadline(ctx, e.actUntil()) // a write must not outlive the right to it
+	defer cancel()
+	seq, err := e.config.Journal.Append(within, e.mem.Seq, r)
 	switch {
 	case errors.Is(err, ErrConflict):
 		e.log.Warn("journal has moved on; the plan is dropped", "expected", e.mem.Seq)

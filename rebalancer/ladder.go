@@ -136,7 +136,7 @@ func (p *pass) settleOn(c confirmed, d *telemetry.Decision, chosen Proposal) {
 	d.Mode = p.mem.mode(c.spec, d.Class)
 	effect := chosen.Effect
 	d.Predicted = &effect
-	d.Act = &telemetry.Act{ID: d.ID, Kind: d.Kind, Class: d.Class, Target: d.Target, Summary: chosen.Summary, Lease: c.spec.Lease}
+	d.Act = &telemetry.Act{ID: d.ID, Kind: d.Kind, Class: d.Class, Target: d.Target, Summary: chosen.Summary + "; " + balance(chosen), Lease: c.spec.Lease}
 	p.spending(c.spec).take(c.GPU.UUID, c.Node)
 	p.planned[c.GPU.UUID] = true
 	if d.Mode == telemetry.Enforce || d.Mode == telemetry.Approve && approved(d, p.now) {
@@ -165,6 +165,15 @@ func (p *pass) intend(c confirmed, d *telemetry.Decision, chosen Proposal) {
 	next.Act.Steps = []telemetry.Step{*do}
 	delete(p.mem.seen, d.ID)
 	p.add(Entry{Topic: telemetry.TopicIntent, Decision: next, Do: do})
+}
+
+// balance is the net benefit in words.
+func balance(p Proposal) string {
+	s := fmt.Sprintf("gains %.0f, costs %.0f useful GPU-seconds", p.Gain, p.Cost+p.Risk)
+	if p.Safety && p.Gain <= p.Cost+p.Risk {
+		s += ", taken for safety"
+	}
+	return s
 }
 
 // approved says that a person's yes still holds.

@@ -56,8 +56,10 @@ type Engine struct {
 	synced  bool            // Memory is a fold of the whole journal …
 	under   telemetry.Epoch // … as read under this epoch
 	running map[string]bool
-	ring    ring
-	last    Plan
+	// attempts counts the records this process has tried to write.
+	attempts uint64
+	ring     ring
+	last     Plan
 }
 
 // New makes an engine. It does nothing before Run.

@@ -179,10 +179,10 @@ func (w *world) gpu(d *device) *cluster.GPU {
 		RCPerW: cluster.Some(d.r), TauS: cluster.Some(d.tau), BaseC: cluster.Some(w.inlet[d.node]),
 		LimitW: cluster.Some(d.limit), MinW: cluster.Some(minW), DefaultW: cluster.Some(defaultW), MaxW: cluster.Some(defaultW),
 	}, ok(telemetry.GPUThermalHeadroomCelsius, h), ok(telemetry.GPUTemperatureCelsiusCore, d.temp), ok(telemetry.GPUPowerWatts, d.power()),
-		ok(telemetry.GPUPowerLimitWatts, d.limit), ok(telemetry.GPUThrottleActiveSWThermal, flag(h <= 0)))
+		ok(telemetry.GPUPowerLimitWatts, d.limit), ok(telemetry.GPUThrottleActiveSWThermal, bit(h <= 0)))
 }
 
-func flag(b bool) float64 {
+func bit(b bool) float64 {
 	if b {
 		return 1
 	}
