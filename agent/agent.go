@@ -32,8 +32,8 @@ type Options struct {
 	// HeadroomOK says whether a device is cool enough to lose its cap: below the
 	// mark for undoing. It must not block. Nil means that each one is.
 	HeadroomOK func(uuid string) bool
-	// Generation is the present generation of a device. Without it an order that
-	// names one is refused.
+	// Generation is the present generation of a device's layout; an order for
+	// another one is refused. Without it a device is known by its uuid alone.
 	Generation func(uuid string) (uint64, error)
 	// ClockSynced is the kernel's word on its clock; adjtimex unless set.
 	ClockSynced func() (bool, error)

@@ -168,12 +168,9 @@ func (a *Agent) checkCap(o *telemetry.Order, r telemetry.Receipt) *telemetry.Rec
 	case o.Target.GI != nil:
 		return no(telemetry.RefuseUnsupported, "a power limit is one of the whole device, not of an instance")
 	}
-	// A whole device is its uuid; only parts of one are numbered anew.
-	if o.Target.GI == nil || o.Target.Generation == 0 {
+	// A whole device is its uuid, so without a source of generations that is enough.
+	if o.Target.Generation == 0 || a.o.Generation == nil {
 		return nil
-	}
-	if a.o.Generation == nil {
-		return no(telemetry.RefuseGeneration, "the order names generation %d, which this agent cannot check", o.Target.Generation)
 	}
 	switch now, err := a.o.Generation(o.Target.UUID); {
 	case err != nil:

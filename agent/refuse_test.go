@@ -45,7 +45,6 @@ func TestEveryRefusal(t *testing.T) {
 		{"no device named", nil, power(400, on("")), telemetry.RefuseNoTarget, ""},
 		{"no such device", nil, power(400, on("GPU-9")), telemetry.RefuseNoTarget, "GPU-9"},
 		{"cap of an instance", nil, power(400, func(o *telemetry.Order) { o.Target.GI = &gi }), telemetry.RefuseUnsupported, "whole device"},
-		{"generation that cannot be checked", nil, power(400, func(o *telemetry.Order) { o.Target.Generation = 3 }), telemetry.RefuseGeneration, "cannot check"},
 		{"other generation", func(o *Options) { o.Generation = func(string) (uint64, error) { return 4, nil } },
 			power(400, func(o *telemetry.Order) { o.Target.Generation = 3 }), telemetry.RefuseGeneration, "at 4"},
 		{"no limit", nil, func(r *rig) *telemetry.Order { return r.order(telemetry.StepPowerCap) }, telemetry.RefuseMalformed, "without a limit"},
@@ -84,6 +83,16 @@ func TestEveryRefusal(t *testing.T) {
 func TestGentleOrdersMindNoClock(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ClockSynced = func() (bool, error) { return false, nil } })
 	r.mustDo(r.cap(400, func(o *telemetry.Order) { o.SentAt = o.SentAt.Add(-time.Hour) }))
+}
+
+func TestGenerationOfAWholeDevice(t *testing.T) {
+	third := func(o *telemetry.Order) { o.Target.Generation = 3 }
+	r := newRig(t)
+	r.mustDo(r.cap(400, third)) // its uuid is enough
+	r.reopen(func(o *Options) { o.Generation = func(string) (uint64, error) { return 3, nil } })
+	r.mustDo(r.cap(410, third))
+	r.reopen(func(o *Options) { o.Generation = func(string) (uint64, error) { return 0, errors.New("lost") } })
+	r.wantRefused(r.cap(420, third), telemetry.RefuseNoTarget)
 }
 
 func TestUnsyncedClockMayBeAllowed(t *testing.T) {

@@ -132,8 +132,9 @@ func gpuJSON(v *cluster.View, n *cluster.Node, g *cluster.GPU, held []string, no
 }
 
 func workloadNames(v *cluster.View, uuid string) []WorkloadName {
-	out := []WorkloadName{}
-	for _, w := range v.WorkloadsOn(uuid) {
+	held := v.WorkloadsOn(uuid)
+	out := make([]WorkloadName, 0, len(held))
+	for _, w := range held {
 		out = append(out, WorkloadName{Ref: w.Ref, Owner: w.Owner})
 	}
 	return out
@@ -176,8 +177,11 @@ func gpuName(g *cluster.GPU) GPUName {
 	return GPUName{UUID: g.UUID, Node: g.Node, Index: g.Index, Headroom: pointer(g.HeadroomC)}
 }
 
-func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string, now time.Time) *Summary {
-	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Version: version}
+func summaryOf(v *cluster.View, o Options, decisions []*telemetry.Decision, now time.Time) *Summary {
+	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Version: o.Version}
+	if o.Brakes != nil {
+		s.brake(o.Brakes)
+	}
 	for _, state := range rowStates {
 		s.States[state] = 0
 	}
@@ -222,6 +226,26 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 		}
 	}
 	return s
+}
+
+// brake adds what holds the rebalancer back.
+func (s *Summary) brake(b Brakes) {
+	for _, trip := range b.Breakers() {
+		if trip.Open {
+			s.Breakers = append(s.Breakers, OpenBreaker{trip.Domain, trip.Reason})
+		}
+	}
+	for _, m := range b.Modes() {
+		switch {
+		case m.Paused == nil:
+		case !*m.Paused:
+			s.Paused, s.PausedBy = "", ""
+		case m.All:
+			s.Paused, s.PausedBy = "all", m.By
+		default:
+			s.Paused, s.PausedBy = string(telemetry.Disruptive), m.By
+		}
+	}
 }
 
 func decisionLine(d *telemetry.Decision) DecisionLine {

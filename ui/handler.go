@@ -46,8 +46,8 @@ func (s *server) routes() []route {
 }
 
 // Handler serves the page at / and the API under Prefix. Streams end with
-// their request's context, so a server that shuts down must cancel its
-// BaseContext first.
+// their request's context: a server that shuts down cancels its BaseContext,
+// or closes what is still open.
 func Handler(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now

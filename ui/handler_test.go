@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,21 @@ var testTime = time.Date(2026, 11, 30, 3, 12, 0, 0, time.UTC)
 // serve runs the handler over a sample fleet whose clock stands still.
 func serve(t *testing.T, fleet *sample, control Control) *httptest.Server {
 	t.Helper()
-	web := httptest.NewServer(Handler(Options{Fleet: fleet, Decisions: fleet, Control: control, Version: "v9", Now: func() time.Time { return testTime }}))
+	web := httptest.NewServer(Handler(Options{Fleet: fleet, Decisions: fleet, Control: control, Brakes: brakes{}, Version: "v9", Now: func() time.Time { return testTime }}))
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
 	return web
+}
+
+// brakes is a rebalancer with a breaker open and acts paused.
+type brakes struct{}
+
+func (brakes) Breakers() []telemetry.BreakerTrip {
+	return []telemetry.BreakerTrip{{Open: true, Domain: "row-a", Reason: "3 of 5 acts failed"}, {Domain: "row-b", Reason: "closed again"}}
+}
+
+func (brakes) Modes() []telemetry.ModeChange {
+	yes, no := true, false
+	return []telemetry.ModeChange{{Paused: &yes, All: true, By: "ann"}, {Paused: &no, By: "ann"}, {Mode: telemetry.Enforce, By: "bob"}, {Paused: &yes, By: "eve"}}
 }
 
 type answer struct {
@@ -283,6 +296,18 @@ func TestDecisionsAreFiltered(t *testing.T) {
 	first.Explain(&want)
 	if string(text.body) != want.String() || !strings.HasPrefix(text.header.Get("Content-Type"), "text/plain") {
 		t.Errorf("explain: %s %q", text.header.Get("Content-Type"), text.body)
+	}
+}
+
+func TestBrakesAreTold(t *testing.T) {
+	web := serve(t, newSample(8, testTime, time.Second), leader{})
+	var u Update
+	a := ask(t, "GET", web.URL+Prefix+"/snapshot", "")
+	if err := json.Unmarshal(a.body, &struct{ Summary **Summary }{&u.Summary}); err != nil {
+		t.Fatal(err)
+	}
+	if s := u.Summary; s.Paused != "disruptive" || s.PausedBy != "eve" || len(s.Breakers) != 1 || s.Breakers[0].Domain != "row-a" {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -169,7 +169,16 @@ type Summary struct {
 	Workloads int                `json:"workloads"`
 	Decisions int                `json:"decisions"`
 	Open      int                `json:"decisions_open"`
+	Paused    string             `json:"paused,omitempty"` // disruptive or all
+	PausedBy  string             `json:"paused_by,omitempty"`
+	Breakers  []OpenBreaker      `json:"breakers_open,omitempty"`
 	Version   string             `json:"version,omitempty"`
+}
+
+// OpenBreaker is a breaker that stops disruptive acts until a person closes it.
+type OpenBreaker struct {
+	Domain string `json:"domain,omitempty"` // the fleet's has none
+	Reason string `json:"reason"`
 }
 
 // DecisionLine is a decision in the few fields that a list shows; each has the

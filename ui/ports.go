@@ -42,6 +42,14 @@ type Decisions interface {
 	Decision(id string) (*telemetry.Decision, bool)
 }
 
+// Brakes is what holds the rebalancer back as a whole.
+type Brakes interface {
+	// Breakers is the last word on each breaker.
+	Breakers() []telemetry.BreakerTrip
+	// Modes lists what people changed of how far it may go, oldest first.
+	Modes() []telemetry.ModeChange
+}
+
 // Control asks the leader of the rebalancer. Verbs used here are explain, with
 // an ExplainRequest for an ExplainAnswer, and plan, whose body and answer are passed on as they are.
 type Control interface {

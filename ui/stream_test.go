@@ -270,16 +270,19 @@ func TestNewDeviceMakesASnapshot(t *testing.T) {
 // TestChangeIsSmall: what stays the same to the page's precision is not sent.
 func TestChangeIsSmall(t *testing.T) {
 	fleet := newSample(2000, testTime, 2*time.Minute)
-	before := take(fleet.View(), fleet.Decisions(), "", testTime)
+	at := func(now time.Time) Options {
+		return Options{Fleet: fleet, Decisions: fleet, Now: func() time.Time { return now }}
+	}
+	before := take(at(testTime))
 	whole, err := json.Marshal(before.snapshot(testTime))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u, same := take(fleet.View(), fleet.Decisions(), "", testTime).since(before, testTime); u != nil || !same {
+	if u, same := take(at(testTime)).since(before, testTime); u != nil || !same {
 		t.Errorf("nothing changed and the change is %+v", u)
 	}
 	fleet.advance(testTime.Add(1100 * time.Millisecond))
-	u, same := take(fleet.View(), fleet.Decisions(), "", testTime.Add(time.Second)).since(before, testTime.Add(time.Second))
+	u, same := take(at(testTime.Add(time.Second))).since(before, testTime.Add(time.Second))
 	if !same {
 		t.Fatal("want a change")
 	}
@@ -304,7 +307,7 @@ func TestStreamOverHTTP(t *testing.T) {
 			web := serve(t, fleet, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, "GET", web.URL+Prefix+"/stream", nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, web.URL+Prefix+"/stream", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -165,6 +165,9 @@ export interface Summary {
   workloads: number
   decisions: number
   decisions_open: number
+  paused?: 'disruptive' | 'all'
+  paused_by?: string
+  breakers_open?: { domain?: string; reason: string }[]
   version?: string
 }
 

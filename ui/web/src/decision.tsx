@@ -80,12 +80,12 @@ function BeforeAfter({ d }: { d: Decision }) {
   const past = usePast(d.target.uuid)
   if (!d.target.uuid) return null
   const { act, undo } = eventsOf(d)
-  const from = act - 120_000
+  const first = past.points[0]
+  const from = Math.min(act - 10_000, Math.max(act - 120_000, first ? Date.parse(first.time) - 5000 : 0))
   const to = Math.max(act + 60_000, Math.min(now.value, (undo ?? (d.ended ? Date.parse(d.ended) : now.value)) + 120_000, act + 3_600_000))
   const points = past.points.filter(p => Date.parse(p.time) >= from - 5000 && Date.parse(p.time) <= to)
   if (!points.length) {
     if (!past.loaded) return <p class="empty">Asking for the GPU's past …</p>
-    const first = past.points[0]
     return <p class="empty">{past.error ?? (first ? `The GPU's past is kept from ${moment(Date.parse(first.time), now.value)} UTC on; this decision is older. What was read then is below.` : 'No past is kept of this GPU.')}</p>
   }
   const acted = d.steps?.some(s => s.receipt?.result === 'done') ?? false

@@ -12,7 +12,23 @@ function Answer({ path }: { path: string }) {
   return (
     <>
       {error ? <p class="warn">{error}</p> : null}
-      {data === null ? (error ? null : <p class="empty">Asking the leader …</p>) : <pre>{data}</pre>}
+      {data === null ? (error ? null : <p class="empty">Asking the leader …</p>) : <pre><Linked text={data} /></pre>}
+    </>
+  )
+}
+
+/** Linked puts names and links where the text has the uuid of a known GPU or a decision's id. */
+function Linked({ text }: { text: string }) {
+  const f = fleet.value
+  const parts = text.split(/(GPU-[0-9a-f]{8}(?:-[0-9a-f]+){4}(?: on [^\s:,()]+)?|\bd-\d{6,}\b)/)
+  return (
+    <>
+      {parts.map((p, i) => {
+        if (i % 2 === 0) return p
+        const uuid = p.split(' ')[0] ?? ''
+        if (p.startsWith('d-')) return <a key={i} href={hashOf({ at: 'decision', id: p })}>{p}</a>
+        return f?.places.has(uuid) ? <a key={i} href={hashOf({ at: 'gpu', id: uuid })} title={uuid}>{gpuName(f, uuid)}</a> : p
+      })}
     </>
   )
 }

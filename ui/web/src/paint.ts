@@ -142,7 +142,7 @@ function number(c: CanvasRenderingContext2D, p: Picture, value: number, n: numbe
   c.textAlign = 'center'
   c.textBaseline = 'middle'
   c.fillStyle = p.theme.inks[n] ?? p.theme.text
-  c.fillText(fixed(value, s >= 36 && Math.abs(value) < 100 ? p.scale.decimals : 0), x + s / 2, y + s / 2 + 0.5)
+  c.fillText(fixed(value, s >= 36 && Math.abs(value) < 100 && !Number.isInteger(value) ? p.scale.decimals : 0), x + s / 2, y + s / 2 + 0.5)
 }
 
 /** slow is a corner that says: held down for heat. */

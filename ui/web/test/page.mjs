@@ -170,6 +170,7 @@ try {
       await page.goto(`${url}/#/nothing`)
       await page.waitForFunction(() => document.querySelector('.side pre, .side .warn') !== null)
       assert.match(await page.textContent('.side'), /nothing is beyond its mark/)
+      await page.waitForSelector('.side pre a[href="#/decision/d-000001"]')
       await page.keyboard.press('Escape')
       await page.waitForSelector('.decisions')
     })
