@@ -301,8 +301,17 @@ func TestRefusalsAreWrittenWhenTheyChange(t *testing.T) {
 // Snapshots come by themselves and a start from one is a start from all.
 func TestEngineWritesSnapshots(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(4, 8)
+		w := newWorld(2, 2)
 		l := newLive(t, w)
+		l.end()
+		resumed := false
+		for i := range 970 {
+			r := telemetry.Record{ID: fmt.Sprint("old-", i), Topic: telemetry.TopicMode, Time: time.Now(), Mode: &telemetry.ModeChange{Paused: &resumed, By: "ada"}}
+			if _, err := l.journal.Append(t.Context(), uint64(i), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.begin()
 		for n := range w.inlet {
 			w.inlet[n] = 50
 		}
@@ -314,7 +323,7 @@ func TestEngineWritesSnapshots(t *testing.T) {
 			}
 			return n
 		}
-		l.until(3*time.Hour, "a snapshot", func() bool { return count() > 0 })
+		l.until(time.Hour, "a snapshot", func() bool { return count() > 0 })
 		l.run(10 * time.Minute)
 		l.end()
 		l.begin()

@@ -30,7 +30,9 @@ func plain(t testing.TB, m rebalancer.Memory) string {
 // eventful is a journal in which everything has happened that can.
 func eventful(t testing.TB) *bench {
 	w := newWorld(4, 4)
-	b := newBench(t, w, enforcing(func(p *rebalancer.PolicySpec) { p.Budget = rebalancer.Budget{Percent: 100, Max: 9, Per: rebalancer.PerFleet} })...)
+	b := newBench(t, w, enforcing(func(p *rebalancer.PolicySpec) {
+		p.Budget = rebalancer.Budget{Percent: 100, Max: 9, Per: rebalancer.PerFleet}
+	})...)
 	b.run(10 * time.Second)
 	for n := range w.inlet {
 		w.inlet[n] = 50

@@ -99,6 +99,7 @@ func (l *live) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.engine, l.stop, l.ended = e, stop, make(chan error, 1)
 	go func() { l.ended <- e.Run(ctx) }()
+	time.Sleep(time.Second / 2) // Views come between the engine's own ticks
 	synctest.Wait()
 }
 
@@ -113,6 +114,8 @@ func (l *live) end() {
 
 // run lets time pass, with a View a second.
 func (l *live) run(d time.Duration) {
+	l.settle()
+	defer l.settle()
 	for range int(d / time.Second) {
 		time.Sleep(time.Second)
 		l.w.advance(time.Since(l.w.now))
@@ -121,6 +124,14 @@ func (l *live) run(d time.Duration) {
 		}
 		synctest.Wait()
 	}
+}
+
+// settle waits for the engine, and orders what the test reads and writes of the
+// world against what the agents do.
+func (l *live) settle() {
+	synctest.Wait()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 }
 
 func (l *live) until(limit time.Duration, what string, done func() bool) {
@@ -142,7 +153,9 @@ func (l *live) ask(verb string, q rebalancer.Request, into any) error {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.settle()
 	reply, err := l.engine.Control(verb, body)
+	l.settle()
 	if err == nil && into != nil {
 		if err := json.Unmarshal(reply, into); err != nil {
 			l.t.Fatal(err)
