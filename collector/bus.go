@@ -12,7 +12,8 @@ type Bus interface {
 	// Frames calls fn with subject and payload of every frame. The payload is
 	// the callee's to keep.
 	Frames(fn func(subject string, data []byte)) (stop func(), err error)
-	// PublishObservation sends an encoded observation of a node.
+	// PublishObservation sends an encoded observation of a node. The buffer is
+	// reused after the call.
 	PublishObservation(node string, data []byte) error
 	// Inventories calls fn with every inventory snapshot, the last of each
 	// source first.

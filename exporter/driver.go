@@ -37,7 +37,7 @@ type driver struct {
 	log    *slog.Logger
 	call   callMark
 	rescan chan struct{}
-	reopen chan struct{}
+	reopen chan Fault // what the devices say of the driver
 
 	mu    sync.Mutex // guards what follows; never held across a driver call
 	state driverState
@@ -46,7 +46,7 @@ type driver struct {
 }
 
 func newDriver(src Source, log *slog.Logger, epoch time.Time, busy func() int) *driver {
-	d := &driver{src: src, log: log, rescan: make(chan struct{}, 1), reopen: make(chan struct{}, 1), busy: busy}
+	d := &driver{src: src, log: log, rescan: make(chan struct{}, 1), reopen: make(chan Fault, 1), busy: busy}
 	d.call.epoch = epoch
 	d.state = driverState{fault: NotInitialized, version: 1}
 	return d
@@ -137,8 +137,8 @@ func (d *driver) watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-d.reopen:
-			return errDriverGone
+		case f := <-d.reopen:
+			return fmt.Errorf("devices report that the driver is gone: %w", &DriverError{Call: "device", Fault: f})
 		case <-d.rescan:
 			timer.Reset(max(0, rescanAtMost-time.Since(last)))
 			continue
@@ -156,8 +156,6 @@ func (d *driver) watch(ctx context.Context) error {
 		d.mu.Unlock()
 	}
 }
-
-var errDriverGone = fmt.Errorf("devices report that the driver is gone: %w", &DriverError{Call: "device", Fault: NotInitialized})
 
 // down stops new calls on devices.
 func (d *driver) down(err error) {
@@ -207,14 +205,14 @@ func (d *driver) now(at time.Time) driverState {
 }
 
 // ask requests a new enumeration or a new start, once for many.
-func ask(c chan struct{}) {
+func ask[T any](c chan T, v T) {
 	select {
-	case c <- struct{}{}:
+	case c <- v:
 	default:
 	}
 }
 
-func drain(c chan struct{}) {
+func drain[T any](c chan T) {
 	select {
 	case <-c:
 	default:

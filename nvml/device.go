@@ -196,7 +196,10 @@ func (d *device) ThrottleReasons() (exporter.Reasons, error) {
 	if bits == blank64 {
 		return 0, blank(names[call])
 	}
-	var r exporter.Reasons
+	return reasonsOf(bits), nil
+}
+
+func reasonsOf(bits uint64) (r exporter.Reasons) {
 	for i, bit := range reasonBits {
 		if bits&bit != 0 {
 			r |= 1 << i
@@ -205,7 +208,7 @@ func (d *device) ThrottleReasons() (exporter.Reasons, error) {
 	if bits&^bitsAccounted != 0 {
 		r |= 1 << reasonOtherBit
 	}
-	return r, nil
+	return r
 }
 
 // Fields reads a batch in one call.

@@ -110,7 +110,7 @@ func gpuJSON(v *cluster.View, n *cluster.Node, g *cluster.GPU, held []string, no
 	out := GPU{
 		UUID: g.UUID, Node: g.Node, Index: g.Index, PCI: g.PCI, Model: g.Model, Arch: g.Arch, Driver: g.Driver,
 		Row: n.Row, Rack: n.Rack, State: string(g.State), Fresh: fresh, SampledAt: at, AgeSeconds: age(at, now),
-		HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
+		DoubtfulIdentity: g.DoubtfulIdentity, HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
 		Headroom: pointer(g.HeadroomC), Slope: pointer(g.SlopeCPerS), SecondsToSlowdown: pointer(g.SecondsToSlowdown),
 		Core: pointer(g.Value(telemetry.GPUTemperatureCelsiusCore)), Memory: pointer(g.Value(telemetry.GPUTemperatureCelsiusMemory)),
 		Power: pointer(g.Value(telemetry.GPUPowerWatts)), Limit: pointer(limitOf(g)),
@@ -132,8 +132,9 @@ func gpuJSON(v *cluster.View, n *cluster.Node, g *cluster.GPU, held []string, no
 }
 
 func workloadNames(v *cluster.View, uuid string) []WorkloadName {
-	out := []WorkloadName{}
-	for _, w := range v.WorkloadsOn(uuid) {
+	held := v.WorkloadsOn(uuid)
+	out := make([]WorkloadName, 0, len(held))
+	for _, w := range held {
 		out = append(out, WorkloadName{Ref: w.Ref, Owner: w.Owner})
 	}
 	return out
@@ -176,8 +177,11 @@ func gpuName(g *cluster.GPU) GPUName {
 	return GPUName{UUID: g.UUID, Node: g.Node, Index: g.Index, Headroom: pointer(g.HeadroomC)}
 }
 
-func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string, now time.Time) *Summary {
-	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Version: version}
+func summaryOf(v *cluster.View, o Options, decisions []*telemetry.Decision, now time.Time) *Summary {
+	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Version: o.Version}
+	if o.Brakes != nil {
+		s.brake(o.Brakes)
+	}
 	for _, state := range rowStates {
 		s.States[state] = 0
 	}
@@ -187,13 +191,16 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 		}
 	}
 	var hottest *cluster.GPU
+	var power cluster.Opt
 	for n, g := range v.GPUs() {
 		s.GPUs++
 		s.States[rowStates[max(0, slices.Index(rowStates, string(g.State)))]]++
 		if _, fresh := sampled(n, g, now); !fresh {
 			continue
 		}
-		s.Power += math.Round(g.Value(telemetry.GPUPowerWatts).Or(0))
+		if p := g.Value(telemetry.GPUPowerWatts); p.OK {
+			power = cluster.Some(power.Or(0) + math.Round(p.V))
+		}
 		if capped(g) {
 			s.Capped++
 		}
@@ -204,6 +211,7 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 			hottest = g
 		}
 	}
+	s.Power = pointer(power)
 	if hottest != nil {
 		name := gpuName(hottest)
 		s.Hottest = &name
@@ -211,12 +219,33 @@ func summaryOf(v *cluster.View, decisions []*telemetry.Decision, version string,
 	for range v.Workloads() {
 		s.Workloads++
 	}
+	s.Decisions = len(decisions)
 	for _, d := range decisions {
 		if d.Outcome.Open() {
 			s.Open++
 		}
 	}
 	return s
+}
+
+// brake adds what holds the rebalancer back.
+func (s *Summary) brake(b Brakes) {
+	for _, trip := range b.Breakers() {
+		if trip.Open {
+			s.Breakers = append(s.Breakers, OpenBreaker{trip.Domain, trip.Reason})
+		}
+	}
+	for _, m := range b.Modes() {
+		switch {
+		case m.Paused == nil:
+		case !*m.Paused:
+			s.Paused, s.PausedBy = "", ""
+		case m.All:
+			s.Paused, s.PausedBy = "all", m.By
+		default:
+			s.Paused, s.PausedBy = string(telemetry.Disruptive), m.By
+		}
+	}
 }
 
 func decisionLine(d *telemetry.Decision) DecisionLine {

@@ -109,7 +109,7 @@ func (s *server) explainNothing(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return s.explain(w, r, ExplainRequest{})
+	return s.explain(w, r, ExplainRequest{Nothing: true})
 }
 
 func (s *server) explain(w http.ResponseWriter, r *http.Request, ask ExplainRequest) error {
@@ -117,11 +117,15 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request, ask ExplainRequ
 	if err != nil {
 		return err
 	}
-	text, err := s.ask(r.Context(), "explain", body)
+	data, err := s.ask(r.Context(), "explain", body)
 	if err != nil {
 		return err
 	}
-	respondText(w, text)
+	var answer ExplainAnswer
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Text == "" {
+		return badAnswer()
+	}
+	respondText(w, []byte(answer.Text))
 	return nil
 }
 
@@ -147,9 +151,13 @@ func (s *server) plan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !json.Valid(answer) {
-		return problem(http.StatusBadGateway, "bad_answer", "the leader's answer is not JSON; is it of the same version as this collector?")
+		return badAnswer()
 	}
 	return respond(w, r, http.StatusOK, json.RawMessage(answer))
+}
+
+func badAnswer() error {
+	return problem(http.StatusBadGateway, "bad_answer", "the leader's answer cannot be read; is it of the same version as this collector?")
 }
 
 // askFor is how long the leader may take.

@@ -46,8 +46,8 @@ func (s *server) routes() []route {
 }
 
 // Handler serves the page at / and the API under Prefix. Streams end with
-// their request's context, so a server that shuts down must cancel its
-// BaseContext first.
+// their request's context: a server that shuts down cancels its BaseContext,
+// or closes what is still open.
 func Handler(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -66,9 +66,7 @@ func Handler(o Options) http.Handler {
 	for path, methods := range allowed {
 		mux.Handle(path, s.wrap(methodNotAllowed(methods)))
 	}
-	page := newPage()
-	mux.Handle("GET /", s.wrap(page.serve))
-	mux.Handle("/", s.wrap(methodNotAllowed([]string{"GET"})))
+	mux.Handle("/", s.wrap(newPage().serve))
 	mux.Handle(Prefix+"/", s.wrap(notFound))
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(s.wrap(crossOrigin))

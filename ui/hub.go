@@ -52,10 +52,6 @@ func newHub(o Options) *hub {
 	return &hub{opts: o, life: rand.Text()[:8], clients: map[*client]struct{}{}}
 }
 
-func (h *hub) take() *picture {
-	return take(h.opts.Fleet.View(), h.opts.Decisions.Decisions(), h.opts.Version, h.opts.Now())
-}
-
 // id is what a client sends back to resume after an event.
 func (h *hub) id(seq uint64) string { return h.life + "-" + strconv.FormatUint(seq, 10) }
 
@@ -120,7 +116,7 @@ func (h *hub) snapshotLocked() (event, error) {
 func (h *hub) start() {
 	h.running = true
 	h.seq++
-	h.last, h.kept, h.whole = h.take(), nil, nil
+	h.last, h.kept, h.whole = take(h.opts), nil, nil
 	ctx, cancel := context.WithCancel(context.Background())
 	changes := h.opts.Fleet.Changes(ctx)
 	go func() {
@@ -168,7 +164,7 @@ func (h *hub) stop() bool {
 // step sends what changed since the last event, or a heartbeat, and says
 // whether anybody listens.
 func (h *hub) step() (heard bool) {
-	now, next := h.opts.Now(), h.take()
+	now, next := h.opts.Now(), take(h.opts)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u, same := next.since(h.last, now)

@@ -59,6 +59,7 @@ type GPU struct {
 	Fresh             bool           `json:"fresh"`
 	SampledAt         time.Time      `json:"sampled_at,omitzero"`
 	AgeSeconds        *float64       `json:"age_seconds,omitempty"`
+	DoubtfulIdentity  bool           `json:"doubtful_identity,omitempty"`
 	HungCall          string         `json:"hung_call,omitempty"`
 	HungSeconds       float64        `json:"hung_seconds,omitempty"`
 	Headroom          *float64       `json:"headroom_celsius,omitempty"`
@@ -163,11 +164,21 @@ type Summary struct {
 	States    map[string]int     `json:"states"`
 	Capped    int                `json:"capped"`
 	Slowed    int                `json:"slowed"` // held down for heat by the device itself
-	Power     float64            `json:"power_watts"`
+	Power     *float64           `json:"power_watts,omitempty"`
 	Hottest   *GPUName           `json:"hottest,omitempty"`
 	Workloads int                `json:"workloads"`
+	Decisions int                `json:"decisions"`
 	Open      int                `json:"decisions_open"`
+	Paused    string             `json:"paused,omitempty"` // disruptive or all
+	PausedBy  string             `json:"paused_by,omitempty"`
+	Breakers  []OpenBreaker      `json:"breakers_open,omitempty"`
 	Version   string             `json:"version,omitempty"`
+}
+
+// OpenBreaker is a breaker that stops disruptive acts until a person closes it.
+type OpenBreaker struct {
+	Domain string `json:"domain,omitempty"` // the fleet's has none
+	Reason string `json:"reason"`
 }
 
 // DecisionLine is a decision in the few fields that a list shows; each has the

@@ -9,6 +9,8 @@ import (
 type Options struct {
 	Fleet     Fleet
 	Decisions Decisions
+	// Brakes may be nil: then the page does not speak of them.
+	Brakes Brakes
 	// Control may be nil: what needs the leader then answers that none is there.
 	Control Control
 	// Version is shown at the foot of the page.

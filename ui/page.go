@@ -73,6 +73,9 @@ func (p page) serve(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return problem(http.StatusNotFound, "not_found", "there is no %s; the page is at /, the API under %s/", r.URL.Path, Prefix)
 	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return methodNotAllowed([]string{http.MethodGet})(w, r)
+	}
 	h := w.Header()
 	h.Set("Content-Type", a.kind)
 	h.Set("Cache-Control", "no-cache") // asked again each time, answered by its tag

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel-gpu/evenkeel/cluster"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -24,8 +23,9 @@ type picture struct {
 	decisions  []*telemetry.Decision
 }
 
-func take(v *cluster.View, decisions []*telemetry.Decision, version string, now time.Time) *picture {
-	p := &picture{summary: summaryOf(v, decisions, version, now), decisions: decisions[:min(streamDecisions, len(decisions))]}
+func take(o Options) *picture {
+	v, decisions, now := o.Fleet.View(), o.Decisions.Decisions(), o.Now()
+	p := &picture{summary: summaryOf(v, o, decisions, now), decisions: decisions[:min(streamDecisions, len(decisions))]}
 	for n := range v.Nodes() {
 		p.nodes = append(p.nodes, NodePlace{Name: n.Name, Row: n.Row, Rack: n.Rack, State: string(n.State), Expected: max(n.Expected, len(n.GPUs)), DriverFault: n.DriverFault})
 		for _, g := range n.GPUs {
@@ -101,7 +101,8 @@ func (s *Summary) equal(o *Summary) bool {
 	hottest := a.Hottest == nil && b.Hottest == nil || a.Hottest != nil && b.Hottest != nil && a.Hottest.UUID == b.Hottest.UUID && equalNumbers(a.Hottest.Headroom, b.Hottest.Headroom)
 	states := maps.Equal(a.States, b.States)
 	return hottest && states && a.Nodes == b.Nodes && a.NodesUp == b.NodesUp && a.GPUs == b.GPUs && a.Coverage == b.Coverage &&
-		a.Capped == b.Capped && a.Slowed == b.Slowed && a.Power == b.Power && a.Workloads == b.Workloads && a.Open == b.Open
+		a.Capped == b.Capped && a.Slowed == b.Slowed && equalNumbers(a.Power, b.Power) && a.Workloads == b.Workloads && a.Decisions == b.Decisions && a.Open == b.Open &&
+		a.Paused == b.Paused && a.PausedBy == b.PausedBy && slices.Equal(a.Breakers, b.Breakers)
 }
 
 func equalNumbers(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }

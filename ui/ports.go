@@ -42,16 +42,29 @@ type Decisions interface {
 	Decision(id string) (*telemetry.Decision, bool)
 }
 
+// Brakes is what holds the rebalancer back as a whole.
+type Brakes interface {
+	// Breakers is the last word on each breaker.
+	Breakers() []telemetry.BreakerTrip
+	// Modes lists what people changed of how far it may go, oldest first.
+	Modes() []telemetry.ModeChange
+}
+
 // Control asks the leader of the rebalancer. Verbs used here are explain, with
-// an ExplainRequest, and plan, whose body and answer are passed on as they are.
+// an ExplainRequest for an ExplainAnswer, and plan, whose body and answer are passed on as they are.
 type Control interface {
 	// Control returns the leader's answer. No leader is an error that says so.
 	Control(ctx context.Context, verb string, body []byte) ([]byte, error)
 }
 
-// ExplainRequest is the body of the control verb explain. The answer is text.
+// ExplainRequest is the body of the control verb explain: why a workload was
+// or was not acted on, or why nothing happens now.
 type ExplainRequest struct {
-	// Workload asks why a workload was or was not acted on. Empty asks why
-	// nothing happens now.
 	Workload telemetry.WorkloadRef `json:"workload,omitempty"`
+	Nothing  bool                  `json:"nothing,omitempty"`
+}
+
+// ExplainAnswer is what the API uses of the leader's answer.
+type ExplainAnswer struct {
+	Text string `json:"text"`
 }

@@ -66,6 +66,9 @@ func newSample(n int, now time.Time, past time.Duration) *sample {
 			rack, row = node/2, node/2
 		}
 		letter := string(rune('a' + row%26))
+		if row >= 26 {
+			letter = string(rune('a'+row/26-1)) + letter
+		}
 		d := &device{
 			row: letter, rack: fmt.Sprintf("%s%02d", letter, rack%8+1), node: fmt.Sprintf("gpu-%s%02d-%02d", letter, rack%8+1, node%4+1), index: i % 8,
 			uuid:  fmt.Sprintf("GPU-%08x-71c5-4f1b-9c0e-%012x", 0x5a17c0de+i*2654435, 0xe7e17ee1+i*7919),
@@ -75,7 +78,9 @@ func newSample(n int, now time.Time, past time.Duration) *sample {
 		if node%9 == 7 {
 			d.load, d.job = 0, -1
 		}
-		if row == 1 {
+		if n <= 64 {
+			d.load, d.inlet = math.Max(d.load, 0.8), d.inlet+float64(row)*7
+		} else if row == 1 {
 			d.inlet += 6 + 7*noise(rack, 4)
 		}
 		d.core = d.inlet + d.heat*d.load*sampleDefault*0.9
@@ -185,7 +190,7 @@ func (s *sample) publish() {
 		if n == nil {
 			n = &cluster.Node{
 				Name: d.node, Cluster: "lab", BootID: "b-" + d.node, Incarnation: 1, State: cluster.NodeUp, Seen: s.now.Add(-200 * time.Millisecond), Since: s.now.Add(-time.Hour),
-				Period: time.Second, Skew: 12 * time.Millisecond, ClockSynchronized: true, Expected: 8, Rack: d.rack, Row: d.row, Feed: "feed-" + d.row,
+				Period: time.Second, Skew: 12 * time.Millisecond, ClockSynchronized: true, Expected: min(8, len(s.devices)), Rack: d.rack, Row: d.row, Feed: "feed-" + d.row,
 				PowerDomain: "pdu-" + d.rack, CoolingDomain: "crac-" + d.row, NVLinkDomain: d.node, NetworkDomain: "leaf-" + d.rack, Marks: map[string]string{"pool": "train"},
 			}
 			if d.silent {
@@ -297,11 +302,13 @@ func (s *sample) Decision(id string) (*telemetry.Decision, bool) {
 	return nil, false
 }
 
-// advance moves the fleet by a second and publishes it.
-func (s *sample) advance() {
+// advance moves the fleet to a time and publishes it.
+func (s *sample) advance(to time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.step(time.Second)
+	for s.now.Add(time.Second).Before(to) {
+		s.step(time.Second)
+	}
 	if !s.frozen {
 		s.publish()
 	}
@@ -312,19 +319,20 @@ func (s *sample) overheat(i int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[i]
-	d.inlet, d.core, d.decision = d.inlet+12, sampleSlowdown-sampleMark-0.2, nil
+	d.inlet, d.load, d.core, d.decision = d.inlet+9, 1, sampleSlowdown-sampleMark+2, nil
 	return d.uuid
 }
 
 // run moves the fleet in real time until the test ends.
 func (s *sample) run(t *testing.T) {
+	s.advance(time.Now())
 	tick := time.NewTicker(time.Second)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-tick.C:
-				s.advance()
+				s.advance(time.Now())
 			case <-done:
 				return
 			}

@@ -21,7 +21,7 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return respond(w, r, http.StatusOK, s.hub.take().snapshot(s.Now()))
+	return respond(w, r, http.StatusOK, take(s.Options).snapshot(s.Now()))
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request) error {

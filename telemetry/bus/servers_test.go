@@ -118,25 +118,28 @@ func startEmbedded(t *testing.T, o embedded.Options) *embedded.Server {
 	return s
 }
 
-// natsServer builds the server's own program once.
+// builds is where this run puts programs; TestMain makes and removes it.
+var builds string
+
+// natsServer builds the server's own program once, if a test asks for it.
 var natsServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "nats-server-*")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "nats-server")
+	path := filepath.Join(builds, "nats-server")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2").CombinedOutput()
 	if err != nil {
-		return dir, fmt.Errorf("build nats-server: %w\n%s", err, out)
+		return "", fmt.Errorf("build nats-server: %w\n%s", err, out)
 	}
 	return path, nil
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, _ := natsServer(); path != "" && strings.HasPrefix(path, os.TempDir()) {
-		_ = os.RemoveAll(strings.TrimSuffix(path, "/nats-server"))
+	dir, err := os.MkdirTemp("", "evenkeel-bus-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	builds = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 

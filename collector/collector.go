@@ -1,0 +1,212 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Options is what a collector needs. Bus is required.
+type Options struct {
+	Bus Bus
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+	// Log takes what a person may have to act on; slog.Default() if nil.
+	Log *slog.Logger
+	// Registry takes the collector's own metrics and is served with the fleet's
+	// on /metrics; a new one if nil.
+	Registry *prometheus.Registry
+	// Workers decode and judge; as many as cores if zero.
+	Workers int
+	// Queue is how many frames may wait, over all workers.
+	Queue int
+	// MaxNodes bounds the nodes taken; frames of more are refused.
+	MaxNodes int
+	// PerLink serves the series of single NVLinks too.
+	PerLink bool
+	// HistoryGPUs bounds the devices whose past is kept, 20 kB each.
+	HistoryGPUs int
+	// MaxDecisions bounds the decisions kept.
+	MaxDecisions int
+}
+
+// Defaults of Options.
+const (
+	DefaultQueue        = 16384
+	DefaultMaxNodes     = 20000
+	DefaultHistoryGPUs  = 4096
+	DefaultMaxDecisions = 10000
+)
+
+func (o *Options) defaults() {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	for _, d := range []struct {
+		v    *int
+		when int
+	}{{&o.Workers, runtime.GOMAXPROCS(0)}, {&o.Queue, DefaultQueue}, {&o.MaxNodes, DefaultMaxNodes}, {&o.HistoryGPUs, DefaultHistoryGPUs}, {&o.MaxDecisions, DefaultMaxDecisions}} {
+		if *d.v <= 0 {
+			*d.v = d.when
+		}
+	}
+}
+
+// Collector brings the fleet together.
+type Collector struct {
+	opts      Options
+	log       *slog.Logger
+	state     *cluster.State
+	metrics   *metrics
+	workers   []*worker
+	nodes     nodes
+	history   *history
+	decisions *decisions
+	receipts  receipts
+	changes   changes
+	ready     ready
+	families  *exposition
+}
+
+// New returns a collector that does nothing until Run.
+func New(o Options) (*Collector, error) {
+	if o.Bus == nil {
+		return nil, errors.New("collector: no bus given")
+	}
+	o.defaults()
+	c := &Collector{
+		opts: o, log: o.Log, state: cluster.NewState(), metrics: newMetrics(o.Registry, o.Now),
+		nodes:   nodes{limit: o.MaxNodes, by: map[string]*entry{}},
+		history: newHistory(o.HistoryGPUs), decisions: newDecisions(o.MaxDecisions),
+	}
+	for range o.Workers {
+		c.workers = append(c.workers, newWorker(c, max(o.Queue/o.Workers, 1)))
+	}
+	c.families = newExposition(c)
+	return c, nil
+}
+
+// Run takes from the bus until ctx ends or the bus refuses a subscription.
+func (c *Collector) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, w := range c.workers {
+		wg.Go(func() { w.run(ctx) })
+	}
+	stop, err := c.subscribe(ctx)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	c.ready.start(c.opts.Now())
+	wg.Go(func() { c.follow(ctx) })
+	c.pulse(ctx)
+	return nil
+}
+
+// subscribe opens every subscription, frames last: what they are joined with
+// should be there first. stop closes those that were opened.
+func (c *Collector) subscribe(ctx context.Context) (stop func(), err error) {
+	var open []func()
+	stop = func() {
+		for _, s := range open {
+			s()
+		}
+	}
+	for _, sub := range []struct {
+		what string
+		open func() (func(), error)
+	}{
+		{"inventory", func() (func(), error) { return c.opts.Bus.Inventories(ctx, c.takeInventory) }},
+		{"receipts", func() (func(), error) { return c.opts.Bus.Receipts(c.takeReceipt) }},
+		{"frames", func() (func(), error) { return c.opts.Bus.Frames(c.takeFrame) }},
+	} {
+		s, err := sub.open()
+		if err != nil {
+			return stop, fmt.Errorf("collector: subscribe to %s: %w", sub.what, err)
+		}
+		open = append(open, s)
+	}
+	return stop, nil
+}
+
+// pulse tells readers once a second that time has passed, as a node that falls
+// silent sends nothing to be told by.
+func (c *Collector) pulse(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			c.changes.notify()
+		}
+	}
+}
+
+// follow folds the journal. A journal that cannot be read costs the decisions
+// on the page, nothing else.
+func (c *Collector) follow(ctx context.Context) {
+	wait := time.Second
+	for ctx.Err() == nil {
+		started := time.Now()
+		err := c.opts.Bus.FollowJournal(ctx, func(_ uint64, r telemetry.Record) {
+			if c.decisions.fold(r) {
+				c.changes.notify()
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		c.log.Warn("journal cannot be followed; decisions may be missing until it can", "err", err, "retry_in", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		if wait = min(2*wait, 30*time.Second); time.Since(started) > time.Minute {
+			wait = time.Second
+		}
+	}
+}
+
+func (c *Collector) takeInventory(inv telemetry.Inventory) {
+	c.state.Inventory(c.opts.Now(), inv)
+	c.changes.notify()
+}
+
+// takeReceipt refuses a receipt of another node than that of its subject.
+func (c *Collector) takeReceipt(subject string, r telemetry.Receipt) {
+	node, err := telemetry.SubjectNode(subject)
+	if err == nil && r.Node != "" {
+		err = telemetry.CheckNode(node, r.Node)
+	}
+	if err == nil && r.Target.Node != "" {
+		err = telemetry.CheckNode(node, r.Target.Node)
+	}
+	if err != nil {
+		c.metrics.drop(telemetry.WhyDropped(err), 1)
+		return
+	}
+	r.Node = node
+	c.state.Receipt(c.opts.Now(), r)
+	c.receipts.add(r)
+	c.changes.notify()
+}

@@ -1,0 +1,88 @@
+package collector
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// gpuBlock holds the metrics of one device.
+type gpuBlock struct {
+	round     uint64
+	labels    []*dto.LabelPair
+	values    [128]series // by id
+	up        series
+	age       series
+	allocated series
+	idle      info
+	health    info
+	describe  info
+	workloads []info
+}
+
+func (b *gpuBlock) own() []*dto.LabelPair { return slices.Clone(b.labels) }
+
+// fill adds what is known of a device. One that is absent has no values.
+func (b *gpuBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, g *cluster.GPU, now time.Time) {
+	up := 0.0
+	if g.State == cluster.GPUOK {
+		up = 1
+	}
+	b.up.set(x, telemetry.GPUUp, up, b.own)
+	b.health.set(x, telemetry.GPUHealth, b.labels, g.Health)
+	b.load(x, v, n, g)
+	if g.State == cluster.GPUAbsent {
+		return
+	}
+	if g.PCI != "" {
+		b.describe.set(x, telemetry.GPUInfo, b.labels, strconv.Itoa(g.Index), g.PCI, g.Model, g.Driver, g.Arch)
+	}
+	newest := time.Time{}
+	for r := range g.Readings() {
+		if !usable(r, n, now) || int(r.ID) >= len(b.values) || r.ID == telemetry.GPUUp {
+			continue
+		}
+		b.values[r.ID].set(x, r.ID, r.V, func() []*dto.LabelPair { return b.closed(r.ID) })
+		if r.At.After(newest) && telemetry.RowOf(r.ID).Rate == telemetry.Fast {
+			newest = r.At
+		}
+	}
+	if !newest.IsZero() {
+		b.age.set(x, telemetry.GPUSampleAge, max(now.Sub(newest).Seconds(), 0), b.own)
+	}
+}
+
+// closed is the labels of a series whose label values are a closed list.
+func (b *gpuBlock) closed(id telemetry.ID) []*dto.LabelPair {
+	row, s, _ := telemetry.Lookup(id)
+	labels := b.own()
+	for i, name := range row.Labels {
+		labels = append(labels, pair(name, s.Values[i]))
+	}
+	return labels
+}
+
+// load adds who holds the device. That nobody does can be said only of a node
+// that a scheduler knows.
+func (b *gpuBlock) load(x *exposition, v *cluster.View, n *cluster.Node, g *cluster.GPU) {
+	on := v.WorkloadsOn(g.UUID)
+	if len(n.Sources) > 0 || len(on) > 0 {
+		held := 0.0
+		if len(on) > 0 {
+			held = 1
+		}
+		b.allocated.set(x, telemetry.GPUAllocated, held, b.own)
+	}
+	for i, w := range on {
+		if i == len(b.workloads) {
+			b.workloads = append(b.workloads, info{})
+		}
+		b.workloads[i].set(x, telemetry.GPUWorkloadInfo, b.labels, string(w.Ref), w.Ref.Kind(), w.Owner)
+	}
+	b.workloads = b.workloads[:len(on)]
+}

@@ -1,0 +1,60 @@
+package collector
+
+import (
+	"sync"
+	"time"
+)
+
+// arrival is a frame as it came off the bus.
+type arrival struct {
+	subject string
+	data    []byte
+	at      time.Time
+}
+
+// ring is a bounded queue between the bus and a worker. A full one drops the
+// oldest frame: a late frame is worth less than a new one.
+type ring struct {
+	mu    sync.Mutex
+	slots []arrival
+	first int
+	count int
+	wake  chan struct{}
+}
+
+func newRing(size int) *ring {
+	return &ring{slots: make([]arrival, size), wake: make(chan struct{}, 1)}
+}
+
+// push never waits. It reports whether a frame had to go.
+func (r *ring) push(a arrival) (dropped bool) {
+	r.mu.Lock()
+	if r.count == len(r.slots) {
+		r.slots[r.first] = arrival{}
+		r.first = (r.first + 1) % len(r.slots)
+		r.count--
+		dropped = true
+	}
+	r.slots[(r.first+r.count)%len(r.slots)] = a
+	r.count++
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return dropped
+}
+
+// take moves up to cap(to) frames into to, oldest first.
+func (r *ring) take(to []arrival) []arrival {
+	to = to[:0]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.count > 0 && len(to) < cap(to) {
+		to = append(to, r.slots[r.first])
+		r.slots[r.first] = arrival{}
+		r.first = (r.first + 1) % len(r.slots)
+		r.count--
+	}
+	return to
+}
