@@ -21,6 +21,16 @@ type entry struct {
 	last time.Time // arrival of the last frame taken
 }
 
+func (e *entry) judge(at time.Time, f *telemetry.Frame, o *telemetry.Observation) (cluster.Verdict, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, err := e.j.FrameInto(at, f, o)
+	if err == nil {
+		e.last = at
+	}
+	return v, err
+}
+
 // nodes are all entries, bounded in number.
 type nodes struct {
 	mu    sync.RWMutex
@@ -127,12 +137,7 @@ func (w *worker) judge(a arrival) error {
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	v, err := e.j.FrameInto(a.at, &w.frame, &w.obs)
-	if err == nil {
-		e.last = a.at
-	}
-	e.mu.Unlock()
+	v, err := e.judge(a.at, &w.frame, &w.obs)
 	if err != nil {
 		return err
 	}
