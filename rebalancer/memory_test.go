@@ -240,10 +240,15 @@ func TestReceiptsThatFitNothing(t *testing.T) {
 		"step that has one":    {StepID: id, Result: telemetry.Failed},
 		"spontaneous, no undo": {StepID: id, Kind: telemetry.StepPowerCap, Result: telemetry.Done, Spontaneous: true},
 		"undo not spontaneous": {StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Done},
+		"its owner's undo failed": {StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Failed, Spontaneous: true},
 	} {
 		if next := rebalancer.WithNews(d, r, b.w.now); next != nil {
 			t.Errorf("%s: %v", name, next)
 		}
+	}
+	left := rebalancer.WithNews(d, telemetry.Receipt{StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Refused, Why: telemetry.RefuseNotOurs, Detail: "another changed it", Spontaneous: true}, b.w.now)
+	if left == nil || left.Ending != "left as it is by its owner: another changed it" {
+		t.Errorf("left: %v", left)
 	}
 	if next := rebalancer.WithNews(d, telemetry.Receipt{StepID: id, Result: telemetry.Done, Undone: "restored", Spontaneous: true}, b.w.now); next == nil || next.Outcome != telemetry.OutcomeUndone {
 		t.Errorf("spontaneous undo: %v", next)

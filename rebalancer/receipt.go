@@ -98,11 +98,15 @@ func WithNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *teleme
 	if next := WithReceipt(d, r, now); next != nil {
 		return next
 	}
-	if !r.Spontaneous || !stepKnown(d, r.StepID) || r.Kind != telemetry.StepUndo && r.Undone == "" {
-		return nil
+	undone := r.Spontaneous && (r.Kind == telemetry.StepUndo || r.Undone != "")
+	if !undone || !stepKnown(d, r.StepID) || r.Result != telemetry.Done && !lost(r) {
+		return nil // an undo that failed is tried again where it failed
 	}
 	next := *d
 	next.Outcome, next.Ended = telemetry.OutcomeUndone, now
 	next.Ending = "undone by its owner: " + r.Detail
+	if lost(r) {
+		next.Ending = "left as it is by its owner: " + r.Detail
+	}
 	return &next
 }

@@ -128,6 +128,7 @@ type world struct {
 	calls   map[string]int // effects by step id; never more than one
 	down    map[string]bool
 	refuse  telemetry.RefuseReason
+	mute    bool // nobody answers anything
 	since   time.Time
 	jobs    []telemetry.InventoryWorkload
 }
@@ -228,7 +229,7 @@ var errNoAgent = errors.New("no agent answers")
 func (w *world) Do(_ context.Context, s telemetry.Step) (telemetry.Receipt, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.down[s.Target.Node] {
+	if w.mute || w.down[s.Target.Node] {
 		return telemetry.Receipt{}, errNoAgent
 	}
 	if r, ok := w.ledger[s.ID]; ok {
@@ -265,6 +266,9 @@ func (w *world) set(d *device, r *telemetry.Receipt, watts float64) {
 func (w *world) Observe(_ context.Context, id string) (telemetry.Receipt, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mute {
+		return telemetry.Receipt{}, errNoAgent
+	}
 	if r, ok := w.ledger[id]; ok {
 		return r, nil
 	}

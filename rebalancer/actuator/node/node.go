@@ -132,13 +132,14 @@ func (a *Actuator) Observe(ctx context.Context, stepID string) (telemetry.Receip
 
 // Receipt takes in a receipt from the bus.
 func (a *Actuator) Receipt(r telemetry.Receipt) {
-	if r.Result != telemetry.Done && r.Result != telemetry.Refused && r.Result != telemetry.Failed {
-		return
+	final := r.Result == telemetry.Done || r.Result == telemetry.Refused || r.Result == telemetry.Failed
+	if !final || r.Spontaneous && r.Kind == telemetry.StepUndo {
+		return // the end of a lease is not what became of the order
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, twice := a.receipts.get(r.StepID); twice {
-		return // the first one tells of the order; later ones of its lease
+		return // the first one is final
 	}
 	a.receipts.put(r.StepID, r)
 	if come, ok := a.waiting[r.StepID]; ok {
@@ -173,7 +174,10 @@ func (a *Actuator) send(ctx context.Context, s telemetry.Step) (telemetry.Receip
 	now := a.now()
 	o := telemetry.Order{
 		ID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Params: s.Params, Epoch: s.Epoch, DryRun: s.DryRun,
-		SentAt: now, NotBefore: s.NotBefore, Expires: s.Deadline, Lease: s.Lease,
+		SentAt: now, Expires: s.Deadline, Lease: s.Lease,
+	}
+	if s.NotBefore.After(now) { // a time that has come must not wait for a slow node's clock
+		o.NotBefore = s.NotBefore
 	}
 	data, err := a.signer.SignOrder(&o)
 	if err != nil {
