@@ -60,7 +60,7 @@ func addCollector(p *lifecycle.Process, c collectorParts, ln net.Listener) error
 	p.Add("collector", col.Run)
 
 	page := ui.Handler(ui.Options{
-		Fleet: fleet{col}, Decisions: col, Control: col, Version: Version, Log: c.log.With("component", "page"),
+		Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Version: Version, Log: c.log.With("component", "page"),
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", col.Handler())
