@@ -9,6 +9,6 @@
 // an effect under a lease is undone when the lease ends, by compare-and-set,
 // whoever else is dead; unfinished orders are reported first after a restart.
 //
-// To add a step kind: one case in execute and its undo, one line in the
-// allow-list.
+// To add a step kind: one line in Kinds, one case in act, its undo in restore
+// and what a kill leaves of it in resolve.
 package agent

@@ -8,7 +8,8 @@ import (
 // Source finds the devices of a node. Its calls may block for as long as the
 // driver likes; the exporter makes them off its main path.
 type Source interface {
-	// Open loads the driver's library and initialises it.
+	// Open loads the driver's library and initialises it. It is called again
+	// without Close when a call on an old handle has not returned.
 	Open() error
 	// Close releases every handle. No device may be used afterwards.
 	Close() error
@@ -171,11 +172,10 @@ func (e *DriverError) Error() string {
 
 // FaultOf returns the fault within err, OtherFault if it has none, and "" for nil.
 func FaultOf(err error) Fault {
-	var d *DriverError
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case errors.As(err, &d):
+	}
+	if d, ok := errors.AsType[*DriverError](err); ok {
 		return d.Fault
 	}
 	return OtherFault

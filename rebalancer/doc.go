@@ -1,15 +1,28 @@
 // Package rebalancer is the engine: detect, find candidates, climb the ladder,
 // guard, plan, journal the intent, check again, act, read back, learn.
 //
-// In: Views, the journal, orders from people. Out: journal records, steps to
-// actuators, answers to plan and explain. Never: acts without a journalled
-// intent, on a stale or doubtful value, beyond a budget, or off the clock:
-// Step is pure and takes now as an argument.
+// In: Views, the journal, receipts, orders from people. Out: journal records,
+// steps to actuators, answers to plan and explain. Never: acts without a
+// journalled intent, on a stale or doubtful value, beyond a budget, or off the
+// clock: Step is pure and takes now as an argument.
 //
 // Guarantees: the same View and Memory give the same plan; Memory is a fold of
-// the journal; policies propose and only the engine acts; every refusal is
-// typed and counted.
+// the journal, apart from sample counts, which are rebuilt from samples;
+// policies propose and only the engine acts; every refusal is typed and
+// counted. An act on a GPU holds that GPU, an act on a workload the workload
+// and all its GPUs; gentle acts on two GPUs of one workload do not exclude each
+// other. A step is ordered under one id by however many processes, and asked
+// for before it is ordered again, so that it is done at most once where the
+// backend keeps a ledger. What is in force is renewed, undone by the leader, or
+// undone by its owner when the lease ends; nothing else keeps it.
+//
+// The flow, by file: step (a pass) · detect, filter (confirmed violations) ·
+// candidates · ladder (rungs, net benefit, intent) · guard, budget, breaker ·
+// followup (verify, undo, renew, end) · receipt · memory, snapshot (the fold) ·
+// run (the loop) · journal (writing) · recheck · execute (steps on their way) ·
+// control, explain, ring (people) · metrics.
 //
 // To add a policy: one file in policy/ and one line in its list. To add a
-// refusal: its reason in telemetry and the guard that gives it.
+// refusal: its reason in telemetry, the guard that gives it, its case in the
+// table of guard_test.go. To add a mode of relief: a case in follow.
 package rebalancer

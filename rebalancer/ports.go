@@ -2,8 +2,6 @@ package rebalancer
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -20,7 +18,7 @@ type Journal interface {
 }
 
 // ErrConflict is returned by Append when the journal has moved on.
-var ErrConflict = errors.New("journal has moved on")
+var ErrConflict = telemetry.ErrConflict
 
 // Lease is the leadership. Only the write results count: a read may be old.
 type Lease interface {
@@ -31,11 +29,7 @@ type Lease interface {
 }
 
 // Leadership is one state of the lease.
-type Leadership struct {
-	Held  bool
-	Epoch telemetry.Epoch
-	Until time.Time
-}
+type Leadership = telemetry.Leadership
 
 // Actuator is the hand of one backend.
 type Actuator interface {

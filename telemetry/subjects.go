@@ -73,9 +73,13 @@ func PartitionSubject(family, node string) string {
 	return fmt.Sprintf("%s.%s.%d.%s", Root, family, Partition(node), EncodeNode(node))
 }
 
-// Subjects of one node each.
-func EventSubject(node string) string   { return Root + ".event." + EncodeNode(node) }
-func OrderSubject(node string) string   { return Root + ".order." + EncodeNode(node) }
+// EventSubject is where a node's events go.
+func EventSubject(node string) string { return Root + ".event." + EncodeNode(node) }
+
+// OrderSubject is where a node's agent listens.
+func OrderSubject(node string) string { return Root + ".order." + EncodeNode(node) }
+
+// ReceiptSubject is where a node's agent answers.
 func ReceiptSubject(node string) string { return Root + ".receipt." + EncodeNode(node) }
 
 // InventorySubject is where a source puts its full snapshot.
@@ -107,6 +111,13 @@ func SubjectNode(subject string) (string, error) {
 	if len(tokens) < 4 || tokens[0]+"."+tokens[1] != Root {
 		return "", drop(DropForeign, "subject %q", subject)
 	}
+	want := 4
+	if f := tokens[2]; f == FamilyFrame || f == FamilyObservation || f == FamilyBackfill {
+		want = 5
+	}
+	if len(tokens) != want {
+		return "", drop(DropForeign, "subject %q has %d tokens, want %d", subject, len(tokens), want)
+	}
 	node, err := DecodeNode(tokens[len(tokens)-1])
 	if err != nil {
 		return "", drop(DropForeign, "subject %q: %v", subject, err)
@@ -117,10 +128,11 @@ func SubjectNode(subject string) (string, error) {
 	return node, nil
 }
 
-// ExporterUser and AgentUser are the bus users of a node; what each may do is
-// bound to them by the server.
+// ExporterUser is the bus user of a node's exporter: frames, events, backfill.
 func ExporterUser(node string) string { return "x." + EncodeNode(node) }
-func AgentUser(node string) string    { return "a." + EncodeNode(node) }
+
+// AgentUser is the bus user of a node's agent: orders in, receipts out.
+func AgentUser(node string) string { return "a." + EncodeNode(node) }
 
 // InboxPrefix keeps one user's replies from the others.
 func InboxPrefix(user string) string { return "_INBOX_" + strings.ReplaceAll(user, ".", "_") }

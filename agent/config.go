@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Config is the agent's own file. It binds even a valid order: whoever may
+// sign orders may still do no more here than this says.
+type Config struct {
+	// Node is the node's name, as on its subjects.
+	Node string
+	// TrustedKeys are the public NKeys (U…) whose orders count.
+	TrustedKeys []string
+	// Allow lists the step kinds that are carried out. What holds can always be
+	// undone; it can be renewed while its kind is listed.
+	Allow []telemetry.StepKind
+	// MinPowerWatts and MinPowerRatio are the lowest power limit that may be set,
+	// in watts and as a share of the device's default. The higher one binds; the
+	// device's own minimum always does. Zero sets none.
+	MinPowerWatts float64
+	MinPowerRatio float64
+	// MaxLease bounds how long an effect lasts without a renewal.
+	MaxLease time.Duration
+	// RequireSync refuses disruptive orders while the kernel reports its clock
+	// as not synchronised.
+	RequireSync bool
+	// Ledger is the file of what was ordered and done.
+	Ledger string
+	// AcceptEpoch forgets the highest epoch seen, once, at start. It is for the
+	// day when the lease bucket was lost and its epochs begin anew.
+	AcceptEpoch bool
+}
+
+// DefaultConfig allows nothing: acting is opted into, kind by kind.
+func DefaultConfig(node string) Config {
+	return Config{
+		Node: node, MinPowerRatio: 0.5, MaxLease: 30 * time.Minute, RequireSync: true,
+		Ledger: "/var/lib/evenkeel/agent.db",
+	}
+}
+
+// Kinds are the step kinds that this agent can carry out.
+var Kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo}
+
+// Check refuses what cannot work.
+func (c Config) Check() error {
+	switch {
+	case c.Node == "":
+		return errors.New("agent: no node name")
+	case c.Ledger == "":
+		return errors.New("agent: no ledger file; without it an order could be carried out twice")
+	case len(c.TrustedKeys) == 0:
+		return errors.New("agent: no trusted key; name the public NKey (U…) of the rebalancer")
+	case !(c.MinPowerRatio >= 0 && c.MinPowerRatio <= 1):
+		return fmt.Errorf("agent: lowest power limit of %g of the default; want 0 to 1", c.MinPowerRatio)
+	case !(c.MinPowerWatts >= 0):
+		return fmt.Errorf("agent: lowest power limit of %g W", c.MinPowerWatts)
+	case c.MaxLease <= 0 || c.MaxLease > 24*time.Hour:
+		return fmt.Errorf("agent: longest lease of %s; want up to 24h", c.MaxLease)
+	}
+	for _, k := range c.Allow {
+		if !slices.Contains(Kinds, k) {
+			return fmt.Errorf("agent: cannot carry out %q; it knows %v", k, Kinds)
+		}
+	}
+	return nil
+}
+
+// allows says whether a kind is carried out here.
+func (c Config) allows(k telemetry.StepKind) bool {
+	switch k {
+	case telemetry.StepUndo, telemetry.StepRenew:
+		return true // what they are about decides
+	}
+	return slices.Contains(c.Allow, k)
+}
+
+// gentle kinds do not disturb a workload, so a wrong clock does not stop them.
+func gentle(k telemetry.StepKind) bool {
+	switch k {
+	case telemetry.StepPowerCap, telemetry.StepClockLock, telemetry.StepSteer, telemetry.StepRenew, telemetry.StepUndo, telemetry.StepNotify:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/app/connect"
+	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
+	"github.com/evenkeel-gpu/evenkeel/collector"
+	"github.com/evenkeel-gpu/evenkeel/config"
+	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
+	"github.com/evenkeel-gpu/evenkeel/ui"
+)
+
+// collectorParts is what one collector is made from.
+type collectorParts struct {
+	conn     *bus.Conn
+	maxNodes int
+	perLink  bool
+	log      *slog.Logger
+}
+
+// Collector runs one collector with its page until ctx ends.
+func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) error {
+	ln, err := lifecycle.Listen("collector", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	conn, err := connect.Bus(cfg.NATS, bus.UserCollector, log.With("component", "bus"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	p := lifecycle.New(ctx)
+	p.Add("streams", func(ctx context.Context) error {
+		if err := ensureStreams(ctx, conn, log); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, log: log}, ln); err != nil {
+		return err
+	}
+	log.Info("collector started", "page", "http://"+ln.Addr().String(), "bus", cfg.NATS.URL, "version", Version)
+	return p.Run()
+}
+
+// addCollector wires the collector and, on the same address, page and API.
+func addCollector(p *lifecycle.Process, c collectorParts, ln net.Listener) error {
+	col, err := collector.New(collector.Options{
+		Bus: c.conn, Now: time.Now, Log: c.log.With("component", "collector"), MaxNodes: c.maxNodes, PerLink: c.perLink,
+	})
+	if err != nil {
+		return err
+	}
+	p.Add("collector", col.Run)
+
+	page := ui.Handler(ui.Options{
+		Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Version: Version, Log: c.log.With("component", "page"),
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", col.Handler())
+	mux.Handle("/-/", col.Handler())
+	mux.Handle("/", page)
+	p.Serve("page", ln, mux)
+	return nil
+}
+
+// fleet gives the page the collector's past in its own words: neither package
+// knows the other.
+type fleet struct{ *collector.Collector }
+
+// History implements ui.Fleet.
+func (f fleet) History(uuid string) []ui.Point {
+	past := f.Collector.History(uuid)
+	out := make([]ui.Point, len(past))
+	for i, p := range past {
+		out[i] = ui.Point(p)
+	}
+	return out
+}

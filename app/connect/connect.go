@@ -1,0 +1,46 @@
+// Package connect turns the bus part of a configuration into a connection.
+//
+// In: config.NATS, the user of the process. Out: a bus.Conn. Never: linked to
+// what only one of the binaries may contain.
+//
+// To add a way to prove a user: a field in config.NATS and its line here.
+package connect
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/evenkeel-gpu/evenkeel/config"
+	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
+)
+
+// Options maps the configuration; user is the role's own unless the file names
+// another.
+func Options(c config.NATS, user string, log *slog.Logger) (bus.Options, error) {
+	password, err := c.Password.Read()
+	if err != nil {
+		return bus.Options{}, err
+	}
+	if c.User != "" {
+		user = c.User
+	}
+	o := bus.Options{
+		User: user, Password: password, NKeySeedFile: c.NKeyFile, CredsFile: c.CredsFile,
+		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, Log: log,
+	}
+	for u := range strings.SplitSeq(c.URL, ",") {
+		if u = strings.TrimSpace(u); u != "" {
+			o.URLs = append(o.URLs, u)
+		}
+	}
+	return o, nil
+}
+
+// Bus begins a connection; it is tried until it stands.
+func Bus(c config.NATS, user string, log *slog.Logger) (*bus.Conn, error) {
+	o, err := Options(c, user, log)
+	if err != nil {
+		return nil, err
+	}
+	return bus.Connect(o)
+}

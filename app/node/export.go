@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/evenkeel-gpu/evenkeel/app/connect"
+	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
+	"github.com/evenkeel-gpu/evenkeel/config"
+	"github.com/evenkeel-gpu/evenkeel/exporter"
+	"github.com/evenkeel-gpu/evenkeel/nvml"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Export runs the exporter until ctx ends.
+func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
+	ln, err := lifecycle.Listen("exporter", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	p := lifecycle.New(ctx)
+	opt := exporterOptions(cfg, log)
+
+	// Without a bus the exporter still serves /metrics.
+	if cfg.NATS.URL != "" {
+		conn, err := connect.Bus(cfg.NATS, telemetry.ExporterUser(cfg.Node), log.With("component", "bus"))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		sink := conn.FrameSink(cfg.Node)
+		defer sink.Close()
+		opt.Sink = sink
+	}
+
+	exp, err := exporter.New(opt)
+	if err != nil {
+		return err
+	}
+	p.Add("exporter", exp.Run)
+	p.Serve("metrics", ln, exp.Handler())
+	log.Info("exporter started", "node", cfg.Node, "metrics", "http://"+ln.Addr().String()+"/metrics", "bus", cfg.NATS.URL, "version", Version)
+	return p.Run()
+}
+
+func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
+	return exporter.Options{
+		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
+		Source: nvml.New(nvml.WithLibraryPath(cfg.Library)),
+		Log:    log,
+	}
+}
+
+// ExportOnce reads every GPU one time and prints it as Prometheus text or as
+// the frame in JSON.
+func ExportOnce(ctx context.Context, cfg *config.Exporter, format string, w io.Writer, log *slog.Logger) error {
+	exp, err := exporter.New(exporterOptions(cfg, log))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	frame, err := exp.Once(ctx)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case "prom":
+		families, err := exp.Gatherer().Gather()
+		if err != nil {
+			return err
+		}
+		enc := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
+		for _, f := range families {
+			if err := enc.Encode(f); err != nil {
+				return err
+			}
+		}
+	case "json":
+		data, err := protojson.Marshal(frame)
+		if err != nil {
+			return err
+		}
+		// protojson varies its spacing on purpose; scripts compare.
+		var v any
+		if err := json.Unmarshal(data, &v); err != nil {
+			return err
+		}
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("output %q; want prom or json", format)
+	}
+	if fault := frame.GetDriverFault(); fault != "" {
+		return fmt.Errorf("no GPU was read: %s; `evenkeel-node doctor` says more", fault)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/agent"
+	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
+	"github.com/evenkeel-gpu/evenkeel/exporter"
+	"github.com/evenkeel-gpu/evenkeel/rebalancer"
+	"github.com/evenkeel-gpu/evenkeel/sim"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
+	"github.com/evenkeel-gpu/evenkeel/telemetry/bus/embedded"
+)
+
+// UpOptions are the flags of `evenkeel up`.
+type UpOptions struct {
+	Source   string // sim, nvml, or empty for what is there
+	Scenario string
+	Seed     uint64
+	Listen   string
+	Data     string
+	Out      io.Writer
+}
+
+// worldTick is how often the simulated world moves.
+const worldTick = 25 * time.Millisecond
+
+// Up runs everything in one process until ctx ends: the real exporters and
+// agents over a simulated world, or this machine's exporter beside it.
+func Up(ctx context.Context, o UpOptions, log *slog.Logger) error {
+	// The port first: it is what most often stands in the way.
+	ln, err := lifecycle.Listen("page", o.Listen)
+	if err != nil {
+		return err
+	}
+	data, cleanup, err := dataFolder(o.Data)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	if o.Source == "" {
+		o.Source = "sim"
+		if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
+			o.Source = "nvml"
+		}
+	}
+
+	u := &up{options: o, data: data, log: log, process: lifecycle.New(ctx)}
+	defer u.close()
+	if err := u.start(ctx, ln); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "Evenkeel is up: http://%s\n", ln.Addr())
+	fmt.Fprintf(o.Out, "  %s\n", u.what)
+	fmt.Fprintf(o.Out, "  evenkeel get gpus --sort-by headroom_celsius%s\n  evenkeel get decisions%s\n  evenkeel explain d-000001%s\n", u.server(), u.server(), u.server())
+	return u.process.Run()
+}
+
+type up struct {
+	options UpOptions
+	data    string
+	log     *slog.Logger
+	process *lifecycle.Process
+	bus     *embedded.Server
+	conns   []*bus.Conn
+	what    string
+}
+
+// server is the flag that commands need when the page is not where they look.
+func (u *up) server() string {
+	if u.options.Listen == "127.0.0.1:9837" {
+		return ""
+	}
+	return " --server " + u.options.Listen
+}
+
+// start is one straight line, in the order in which things must be there: bus,
+// collector, rebalancer, then who speaks and obeys.
+func (u *up) start(ctx context.Context, ln net.Listener) error {
+	port := 0
+	if u.options.Source == "nvml" {
+		port = embedded.Random
+	}
+	server, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(u.data, "bus"), Port: port, Log: u.log.With("component", "nats")})
+	if err != nil {
+		return err
+	}
+	u.bus = server
+
+	signer, _, err := signingKey(filepath.Join(u.data, "rebalancer.nk"))
+	if err != nil {
+		return err
+	}
+	collectorConn, err := u.connect(bus.UserCollector)
+	if err != nil {
+		return err
+	}
+	if err := ensureStreams(ctx, collectorConn, u.log); err != nil {
+		return err
+	}
+	if err := addCollector(u.process, collectorParts{conn: collectorConn, maxNodes: 1024, log: u.log}, ln); err != nil {
+		return err
+	}
+
+	parts := rebalancerParts{name: "up", signer: signer, log: u.log}
+	if parts.conn, err = u.connect(bus.UserRebalancer); err != nil {
+		return err
+	}
+	var world *sim.World
+	mode := telemetry.Recommend // on real GPUs `up` never acts unasked
+	if u.options.Source == "sim" {
+		if world, err = u.world(); err != nil {
+			return err
+		}
+		mode = telemetry.Enforce
+		parts.sources = []rebalancer.InventorySource{world.InventorySource()}
+	}
+	if parts.policies, err = policySpecs(mode, nil); err != nil {
+		return err
+	}
+	if err := addRebalancer(ctx, u.process, parts, nil); err != nil {
+		return err
+	}
+	if world == nil {
+		return u.addExporter()
+	}
+	return u.addWorld(world, signer)
+}
+
+func (u *up) world() (*sim.World, error) {
+	s, err := Scenario(u.options.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	seed := u.options.Seed
+	if seed == 0 {
+		seed = s.Seed
+	}
+	return sim.New(s, seed)
+}
+
+// addWorld runs the world and, on each of its nodes, the real exporter and
+// agent.
+func (u *up) addWorld(world *sim.World, signer *telemetry.Signer) error {
+	for _, name := range world.NodeNames() {
+		if err := u.addNode(world, name, signer); err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	u.what = fmt.Sprintf("a simulated fleet of %d nodes (scenario %s); acts are carried out", len(world.NodeNames()), u.options.Scenario)
+	u.process.Add("world", func(ctx context.Context) error { world.Run(ctx, worldTick); return nil })
+	return nil
+}
+
+func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) error {
+	log := u.log.With("node", name)
+	source, err := world.Source(name)
+	if err != nil {
+		return err
+	}
+	x, err := u.connect(telemetry.ExporterUser(name))
+	if err != nil {
+		return err
+	}
+	exp, err := exporter.New(exporter.Options{Node: name, Cluster: "up", Source: source, Sink: x.FrameSink(name), Log: log})
+	if err != nil {
+		return err
+	}
+	u.process.Add("exporter "+name, exp.Run)
+
+	writer, err := world.Writer(name)
+	if err != nil {
+		return err
+	}
+	a, err := u.connect(telemetry.AgentUser(name))
+	if err != nil {
+		return err
+	}
+	cfg := agent.DefaultConfig(name)
+	cfg.TrustedKeys = []string{signer.KeyID()}
+	cfg.Allow = agent.Kinds
+	cfg.RequireSync = false // the fleet is simulated, its clock is this machine's
+	cfg.Ledger = filepath.Join(u.data, "agent-"+telemetry.EncodeNode(name)+".db")
+	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Log: u.log})
+	if err != nil {
+		return err
+	}
+	u.process.Add("agent "+name, ag.Run)
+	return nil
+}
+
+// addExporter starts evenkeel-node beside this process.
+func (u *up) addExporter() error {
+	path, err := nodeBinary()
+	if err != nil {
+		return err
+	}
+	u.what = "this machine's GPUs, read only; acts are recommended, not carried out"
+	u.process.Add("evenkeel-node export", func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, path, "export", "--nats", u.bus.URL(), "--listen", "127.0.0.1:0")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 5 * time.Second
+		if err := cmd.Run(); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+func nodeBinary() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if path := filepath.Join(filepath.Dir(self), "evenkeel-node"); fileExists(path) {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath("evenkeel-node")
+	if err != nil {
+		return "", errors.New("evenkeel-node is neither beside evenkeel nor on the PATH; build it with `make build`, or use --source sim")
+	}
+	return path, nil
+}
+
+func fileExists(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (u *up) connect(user string) (*bus.Conn, error) {
+	c, err := bus.Connect(bus.Options{InProcess: u.bus, User: user, Log: u.log.With("component", "bus", "user", user)})
+	if err == nil {
+		u.conns = append(u.conns, c)
+	}
+	return c, err
+}
+
+func (u *up) close() {
+	for _, c := range u.conns {
+		c.Close()
+	}
+	if u.bus != nil {
+		u.bus.Shutdown()
+	}
+}
+
+// dataFolder is where the journal lives; without a name a fresh one that goes
+// with the process.
+func dataFolder(name string) (dir string, cleanup func(), err error) {
+	if name != "" {
+		return name, func() {}, os.MkdirAll(name, 0o700)
+	}
+	dir, err = os.MkdirTemp("", "evenkeel-up-")
+	return dir, func() { _ = os.RemoveAll(dir) }, err
+}

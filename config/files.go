@@ -1,0 +1,287 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// Duration is a time with its unit ("30s", "10m").
+type Duration time.Duration
+
+// UnmarshalText reads a duration; a bare number is an error.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("duration %q: want a number with a unit, such as 30s or 10m", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalText writes the duration with its unit.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// Secret names where a secret is; its value is never part of the configuration.
+type Secret struct {
+	File string `yaml:"file,omitempty"`
+	Env  string `yaml:"env,omitempty"`
+}
+
+// Set says whether a secret is named.
+func (s Secret) Set() bool { return s.File != "" || s.Env != "" }
+
+// Read fetches the secret.
+func (s Secret) Read() (string, error) {
+	switch {
+	case s.File != "" && s.Env != "":
+		return "", fmt.Errorf("secret names both file %s and environment variable %s; keep one", s.File, s.Env)
+	case s.File != "":
+		data, err := os.ReadFile(s.File)
+		if err != nil {
+			return "", fmt.Errorf("secret: %w", err)
+		}
+		return strings.TrimSpace(string(data)), nil
+	case s.Env != "":
+		v, ok := os.LookupEnv(s.Env)
+		if !ok {
+			return "", fmt.Errorf("secret: environment variable %s is not set", s.Env)
+		}
+		return v, nil
+	}
+	return "", nil
+}
+
+// NATS is the connection to the bus.
+type NATS struct {
+	// URL is nats://host:4222 or tls://…, several separated by commas.
+	URL      string `yaml:"url"`
+	User     string `yaml:"user,omitempty"`
+	Password Secret `yaml:"password,omitempty"`
+	// NKeyFile is an NKey seed, CredsFile a JWT with its seed.
+	NKeyFile  string `yaml:"nkey_file,omitempty"`
+	CredsFile string `yaml:"creds_file,omitempty"`
+	CAFile    string `yaml:"ca_file,omitempty"`
+	CertFile  string `yaml:"cert_file,omitempty"`
+	KeyFile   string `yaml:"key_file,omitempty"`
+}
+
+func (n NATS) validate(required bool) error {
+	ways := 0
+	for _, set := range []bool{n.User != "", n.NKeyFile != "", n.CredsFile != ""} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case required && n.URL == "":
+		return errors.New("nats.url is empty; name the bus, such as nats://127.0.0.1:4222")
+	case ways > 1:
+		return errors.New("nats: user, nkey_file and creds_file exclude each other; keep one")
+	case n.Password.Set() && n.User == "":
+		return errors.New("nats: password without user")
+	case (n.CertFile == "") != (n.KeyFile == ""):
+		return errors.New("nats: cert_file and key_file go together")
+	}
+	return nil
+}
+
+// Exporter is the file of `evenkeel-node export`.
+type Exporter struct {
+	Head `yaml:",inline"`
+	// Node is this node's name on the bus; the host name by default.
+	Node    string `yaml:"node"`
+	Cluster string `yaml:"cluster"`
+	Listen  string `yaml:"listen"`
+	// Tick is how often the fast values are read: 100ms to 10s.
+	Tick Duration `yaml:"tick"`
+	// Library is libnvidia-ml.so.1 at another place than the loader's.
+	Library string `yaml:"library,omitempty"`
+	// NATS may be left out: /metrics works without a bus.
+	NATS NATS `yaml:"nats,omitempty"`
+}
+
+// DefaultExporter is the exporter without a file.
+func DefaultExporter() *Exporter {
+	return &Exporter{Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9836", Tick: Duration(time.Second)}
+}
+
+// Validate implements File.
+func (c *Exporter) Validate() error {
+	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false),
+		between("tick", c.Tick, 100*time.Millisecond, 10*time.Second))
+}
+
+// Agent is the file of `evenkeel-node agent`.
+type Agent struct {
+	Head    `yaml:",inline"`
+	Node    string `yaml:"node"`
+	Cluster string `yaml:"cluster"`
+	Listen  string `yaml:"listen"`
+	// Ledger is the file that makes orders happen at most once.
+	Ledger string `yaml:"ledger"`
+	// TrustedKeys are the public NKeys (U…) whose orders count.
+	TrustedKeys []string `yaml:"trusted_keys"`
+	// Allow lists the step kinds that may be carried out here.
+	Allow  []string    `yaml:"allow"`
+	Limits AgentLimits `yaml:"limits"`
+	Clock  AgentClock  `yaml:"clock"`
+	// Library is libnvidia-ml.so.1 at another place than the loader's.
+	Library string `yaml:"library,omitempty"`
+	NATS    NATS   `yaml:"nats"`
+	// AcceptEpoch takes the epoch of the next valid order whatever was seen
+	// before; for use once, after the lease bucket was lost.
+	AcceptEpoch bool `yaml:"accept_epoch,omitempty"`
+}
+
+// AgentLimits bind even a valid order.
+type AgentLimits struct {
+	// PowerMinPercent of the default limit is the lowest cap taken.
+	PowerMinPercent float64  `yaml:"power_min_percent"`
+	MaxLease        Duration `yaml:"max_lease"`
+}
+
+// AgentClock says how much the node's clock is trusted.
+type AgentClock struct {
+	RequireSync bool `yaml:"require_sync"`
+}
+
+// DefaultAgent is what the agent's file starts from; it trusts nobody.
+func DefaultAgent() *Agent {
+	return &Agent{
+		Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9839", Ledger: "/var/lib/evenkeel/agent.db",
+		Allow: []string{"power_cap", "renew", "undo"}, Limits: AgentLimits{PowerMinPercent: 50, MaxLease: Duration(30 * time.Minute)},
+		Clock: AgentClock{RequireSync: true},
+	}
+}
+
+// Validate implements File.
+func (c *Agent) Validate() error {
+	errs := []error{named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(true), between("limits.max_lease", c.Limits.MaxLease, time.Minute, 24*time.Hour)}
+	if len(c.TrustedKeys) == 0 {
+		errs = append(errs, errors.New("trusted_keys is empty; put in the public key that the rebalancer prints at its start"))
+	}
+	if p := c.Limits.PowerMinPercent; !(p > 0 && p <= 100) {
+		errs = append(errs, fmt.Errorf("limits.power_min_percent is %g, want more than 0 and at most 100", p))
+	}
+	if c.Ledger == "" {
+		errs = append(errs, errors.New("ledger is empty; name a file on a disk that survives a restart"))
+	}
+	return errors.Join(errs...)
+}
+
+// Collector is the file of `evenkeel collector`.
+type Collector struct {
+	Head    `yaml:",inline"`
+	Cluster string `yaml:"cluster"`
+	Listen  string `yaml:"listen"`
+	NATS    NATS   `yaml:"nats"`
+	// MaxNodes bounds how many nodes are taken in.
+	MaxNodes int              `yaml:"max_nodes"`
+	Metrics  CollectorMetrics `yaml:"metrics"`
+}
+
+// CollectorMetrics shapes /metrics.
+type CollectorMetrics struct {
+	// PerLink also exposes every NVLink: up to 18 × 6 series per GPU.
+	PerLink bool `yaml:"per_link"`
+}
+
+// DefaultCollector is what the collector's file starts from.
+func DefaultCollector() *Collector {
+	return &Collector{Cluster: "default", Listen: "127.0.0.1:9837", MaxNodes: 20000}
+}
+
+// Validate implements File.
+func (c *Collector) Validate() error {
+	errs := []error{named("x", c.Cluster), listen(c.Listen), c.NATS.validate(true)}
+	if c.MaxNodes < 1 {
+		errs = append(errs, fmt.Errorf("max_nodes is %d, want at least 1", c.MaxNodes))
+	}
+	return errors.Join(errs...)
+}
+
+// Rebalancer is the file of `evenkeel rebalancer`.
+type Rebalancer struct {
+	Head    `yaml:",inline"`
+	Cluster string `yaml:"cluster"`
+	// Name tells this instance from others that wait for the lease.
+	Name   string `yaml:"name"`
+	Listen string `yaml:"listen"`
+	NATS   NATS   `yaml:"nats"`
+	// SigningKey is an NKey seed file; it is made, readable by its owner only,
+	// if it does not exist.
+	SigningKey string `yaml:"signing_key"`
+	// Mode is how far policies may go that do not say so themselves.
+	Mode string `yaml:"mode"`
+	// Policies are files that replace the embedded policy of the same type.
+	Policies []string `yaml:"policies,omitempty"`
+}
+
+// DefaultRebalancer is what the rebalancer's file starts from: it recommends.
+func DefaultRebalancer() *Rebalancer {
+	return &Rebalancer{Cluster: "default", Name: hostname(), Listen: "127.0.0.1:9838", SigningKey: "/var/lib/evenkeel/rebalancer.nk", Mode: "recommend"}
+}
+
+// Validate implements File.
+func (c *Rebalancer) Validate() error {
+	errs := []error{named(c.Name, c.Cluster), listen(c.Listen), c.NATS.validate(true)}
+	switch c.Mode {
+	case "observe", "recommend", "approve", "enforce":
+	default:
+		errs = append(errs, fmt.Errorf("mode is %q, want observe, recommend, approve or enforce", c.Mode))
+	}
+	if c.SigningKey == "" {
+		errs = append(errs, errors.New("signing_key is empty; name a file"))
+	}
+	return errors.Join(errs...)
+}
+
+// Check decodes a file of whatever kind it says it is.
+func Check(name string, data []byte) (kind string, err error) {
+	head, err := HeadOf(name, data)
+	if err != nil {
+		return "", err
+	}
+	files := map[string]File{"Exporter": DefaultExporter(), "Agent": DefaultAgent(), "Collector": DefaultCollector(), "Rebalancer": DefaultRebalancer()}
+	f, ok := files[head.Kind]
+	if !ok {
+		return "", fmt.Errorf("%s: kind is %q, want Exporter, Agent, Collector or Rebalancer", name, head.Kind)
+	}
+	return head.Kind, Parse(name, head.Kind, data, f)
+}
+
+func hostname() string {
+	h, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return h
+}
+
+func named(node, cluster string) error {
+	if node == "" {
+		return errors.New("the name is empty and the host has none; set node or name")
+	}
+	if cluster == "" {
+		return errors.New("cluster is empty")
+	}
+	return nil
+}
+
+func listen(addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Errorf("listen is %q, want host:port: %w", addr, err)
+	}
+	return nil
+}
+
+func between(key string, d Duration, lo, hi time.Duration) error {
+	if v := time.Duration(d); v < lo || v > hi {
+		return fmt.Errorf("%s is %s, want %s to %s", key, v, lo, hi)
+	}
+	return nil
+}

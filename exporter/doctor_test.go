@@ -1,0 +1,134 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+var sound = Facts{DriverAccess: true, LazyBinding: true, Library: "libnvidia-ml.so.1"}
+
+func TestDoctor(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts Facts
+		world func() *world
+		want  Severity
+		says  []string
+	}{
+		{"all well", sound, func() *world { return newWorld(2) }, Fine,
+			[]string{"580.95.05", "2 GPUs", "NVIDIA H100 80GB HBM3", "readers that work: utilization, busy", "11 driver calls a fast tick", "nvmlDeviceGetFieldValues"}},
+		{"no cgo", Facts{}, func() *world { return newWorld(1) }, Failure, []string{"without cgo", "CGO_ENABLED=1"}},
+		{"bound at start", Facts{DriverAccess: true}, func() *world { return newWorld(1) }, Warning, []string{"-z,lazy"}},
+		{"no library", sound, broken(NoLibrary), Failure, []string{"install the NVIDIA driver"}},
+		{"no driver", sound, broken(NotLoaded), Failure, []string{"modprobe nvidia"}},
+		{"no permission", sound, broken(NoPermission), Failure, []string{"/dev/nvidiactl"}},
+		{"mismatch", sound, broken(Mismatch), Failure, []string{"different versions", "reboot"}},
+		{"too old", sound, broken(MissingSymbol), Failure, []string{"too old"}},
+		{"no GPU", sound, func() *world { return newWorld(0) }, Failure, []string{"finds no GPU"}},
+		{"old driver", sound, func() *world {
+			w := newWorld(1)
+			w.missing = []string{"nvmlDeviceGetMarginTemperature", "nvmlDeviceGetSamples"}
+			return w
+		}, Warning, []string{"has no nvmlDeviceGetMarginTemperature; lost: gpu_thermal_headroom_celsius", "gpu_busy_seconds_total", "a newer driver"}},
+		{"unsupported", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].err["Power"] = gone(Unsupported)
+			return w
+		}, Fine, []string{"not on this device: gpu_power_watts"}},
+		{"a reader fails", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].err["Power"] = gone(NoPermission)
+			return w
+		}, Warning, []string{"reader power failed", "-> the driver refuses this user"}},
+		{"nonsense", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].util = 42
+			return w
+		}, Warning, []string{"out of range and dropped: gpu_utilization_ratio"}},
+		{"a lost GPU", sound, func() *world {
+			w := newWorld(2)
+			w.gpus[1].findErr = gone(Lost)
+			return w
+		}, Failure, []string{"gpu 0", "gpu 1", "Xid 79"}},
+		{"a GPU lost on the way", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].err["*"] = gone(ResetRequired)
+			return w
+		}, Failure, []string{"needs a reset"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				got, err := Doctor(context.Background(), c.world(), c.facts, &out)
+				if err != nil || got != c.want {
+					t.Errorf("severity %v, %v; want %v", got, err, c.want)
+				}
+				for _, s := range c.says {
+					if !strings.Contains(out.String(), s) {
+						t.Errorf("does not say %q", s)
+					}
+				}
+				if t.Failed() {
+					t.Log(out.String())
+				}
+			})
+		})
+	}
+}
+
+func broken(f Fault) func() *world {
+	return func() *world {
+		w := newWorld(1)
+		w.openErr = gone(f)
+		return w
+	}
+}
+
+// A GPU that hangs is named, the next one is examined all the same, and the
+// driver is not closed under the call.
+func TestDoctorHungGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(2)
+		release := make(chan struct{})
+		w.gpus[0].hang["Temperature"] = release
+		var out bytes.Buffer
+		got, err := Doctor(context.Background(), w, sound, &out)
+		if got != Failure || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+		for _, s := range []string{"nvmlDeviceGetTemperature: hung", "gpu 1", "11 driver calls"} {
+			if !strings.Contains(out.String(), s) {
+				t.Errorf("does not say %q:\n%s", s, out.String())
+			}
+		}
+		if w.ends.Load() != 0 {
+			t.Error("closed under a call")
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
+func TestDoctorSaysEachFault(t *testing.T) {
+	for _, f := range Faults {
+		if f != Unsupported && f != OutOfRange && advice[f] == "" {
+			t.Errorf("no advice for %s", f)
+		}
+	}
+}
+
+type full struct{}
+
+var errFull = errors.New("no space")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestDoctorCannotWrite(t *testing.T) {
+	if _, err := Doctor(context.Background(), newWorld(1), sound, full{}); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,243 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Periods and bounds of the tick.
+const (
+	DefaultPeriod = time.Second
+	MinPeriod     = 100 * time.Millisecond
+	SlowPeriod    = 15 * time.Second
+	maxWait       = 200 * time.Millisecond // for rounds of this tick, at most a quarter of the period
+	minHang       = 150 * time.Millisecond // a call that is younger is not called hung
+	missedTicks   = 2                      // after which a GPU is down
+)
+
+// Options of an Exporter.
+type Options struct {
+	Node    string
+	Cluster string
+	Source  Source
+	Sink    Sink          // nil: /metrics only
+	Period  time.Duration // 0: DefaultPeriod
+	Log     *slog.Logger
+}
+
+// Exporter reads the GPUs of one node. Run it once, or take one frame by Once.
+type Exporter struct {
+	opt     Options
+	log     *slog.Logger
+	start   time.Time // base of monotonic time, and the incarnation
+	driver  *driver
+	metrics *metrics
+	busy    atomic.Int32
+	done    chan uint64
+	alive   atomic.Int64 // last tick, since start
+
+	// Of the tick alone.
+	seq      uint64
+	lastSlow time.Time
+	version  uint64 // of the driver state the list of GPUs was made from
+	changed  bool   // something of the slow part is new
+
+	incomplete bool // a device could not be opened
+	frame      frame
+	workers    context.Context
+
+	mu    sync.Mutex // guards what a scrape reads
+	gpus  []*gpu     // in order of PCI address
+	state driverState
+	expo  exposition
+}
+
+// New checks the options and prepares an exporter. It makes no driver call.
+func New(opt Options) (*Exporter, error) {
+	if opt.Period == 0 {
+		opt.Period = DefaultPeriod
+	}
+	switch {
+	case opt.Node == "":
+		return nil, errors.New("exporter: a node name is needed")
+	case opt.Source == nil:
+		return nil, errors.New("exporter: a source is needed")
+	case opt.Period < MinPeriod:
+		return nil, fmt.Errorf("exporter: period %v is below %v", opt.Period, MinPeriod)
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Exporter{
+		opt: opt, log: opt.Log.With("component", "exporter"), start: time.Now(),
+		done: make(chan uint64, 2*telemetry.MaxGPUs),
+	}
+	e.driver = newDriver(opt.Source, e.log, e.start, func() int { return int(e.busy.Load()) })
+	e.state = e.driver.now(e.start)
+	e.metrics = newMetrics(opt.Source)
+	e.expo.init(opt.Node)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		e.log.Warn("no boot id; a reboot cannot be told from a restart", "err", err)
+	}
+	e.frame.init(opt, string(bytes.TrimSpace(boot)), e.start)
+	return e, nil
+}
+
+// Run ticks until ctx ends. It returns nil then.
+func (e *Exporter) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.workers = ctx
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		e.driver.run(ctx)
+	}()
+	timer := time.NewTimer(untilTick(time.Now(), e.opt.Period, e.opt.Node))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			// A driver that hangs does not keep the process from ending.
+			select {
+			case <-closed:
+			case <-time.After(settleFor + time.Second):
+				e.log.Warn("ending with a driver call outstanding")
+			}
+			return nil
+		case <-timer.C:
+		}
+		e.tick(min(e.opt.Period/4, maxWait))
+		timer.Reset(untilTick(time.Now(), e.opt.Period, e.opt.Node))
+	}
+}
+
+// untilTick is the time to the next tick. Ticks of a node lie at a fixed place
+// in the period, taken from its name, so that a fleet does not send all its
+// frames at once. One that is less than half a period away is left out: it
+// would catch up on a late one, and two samples close together tell nothing.
+func untilTick(now time.Time, period time.Duration, node string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(node))
+	offset := time.Duration(uint64(h.Sum32()) * uint64(period) >> 32)
+	wait := now.Truncate(period).Add(offset).Sub(now)
+	for wait < period/2 {
+		wait += period
+	}
+	return wait
+}
+
+// tick reads what answers in time, and says so.
+func (e *Exporter) tick(wait time.Duration) {
+	now := time.Now()
+	e.seq++
+	e.alive.Store(int64(now.Sub(e.start)))
+	e.metrics.ticks.Inc()
+	e.follow(e.driver.now(now))
+	slow := e.lastSlow.IsZero() || now.Sub(e.lastSlow) >= SlowPeriod-e.opt.Period/2
+	if slow {
+		e.lastSlow = now
+	}
+	e.await(e.dispatch(slow), wait)
+	e.collect(now)
+	e.send(now, slow)
+}
+
+// dispatch gives each worker that is free a round, and returns how many.
+func (e *Exporter) dispatch(slow bool) int {
+	given := 0
+	for _, g := range e.gpus {
+		g.wantSlow = g.wantSlow || slow
+		if g.device == nil {
+			continue
+		}
+		j := job{tick: e.seq, slow: g.wantSlow, device: g.device, generation: g.generation()}
+		if e.driver.give(g.opens, func() bool { return g.worker.offer(j) }) {
+			g.wantSlow = false
+			given++
+		}
+	}
+	return given
+}
+
+// await waits until n rounds of this tick are in, and no longer than wait.
+func (e *Exporter) await(n int, wait time.Duration) {
+	if n == 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for n > 0 {
+		select {
+		case seq := <-e.done:
+			if seq == e.seq {
+				n--
+			}
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// send makes the frame and gives it to the sink.
+func (e *Exporter) send(now time.Time, slow bool) {
+	slow = slow || e.changed
+	for _, g := range e.gpus {
+		if g.got && g.front.slowRounds != g.sentSlow {
+			g.sentSlow, slow = g.front.slowRounds, true
+		}
+	}
+	e.changed = false
+	data, err := e.frame.encode(e, now, slow)
+	if err == nil && e.opt.Sink != nil {
+		err = e.opt.Sink.Frame(data)
+	}
+	if err != nil {
+		e.metrics.dropped(err)
+		e.log.Debug("frame not sent", "sequence", e.seq, "err", err)
+	}
+}
+
+// Once opens the driver, reads every GPU one time and returns the frame. A
+// driver that is not there is no error: the frame says so. ctx bounds it all.
+func (e *Exporter) Once(ctx context.Context) (*telemetry.Frame, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.workers = ctx
+	opened := make(chan error, 1)
+	go func() { opened <- e.driver.open() }()
+	select {
+	case err := <-opened:
+		if err != nil {
+			e.driver.down(err)
+		}
+	case <-ctx.Done():
+		e.driver.down(&DriverError{Call: callNames[callOpen], Fault: Hung})
+	}
+	e.tick(patience)
+	up := e.driver.now(time.Now()).up
+	cancel()
+	if up {
+		e.driver.stop()
+	}
+	return e.frame.msg, nil
+}
+
+// Gatherer serves what /metrics serves, for one caller at a time and not beside
+// Handler: its families are valid until the next Gather.
+func (e *Exporter) Gatherer() prometheus.Gatherer {
+	return prometheus.GathererFunc(e.gather)
+}

@@ -1,0 +1,83 @@
+package exporter
+
+import (
+	"errors"
+	"math"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// fieldPowerLimit is the limit in force, in milliwatts. It is in the batch of
+// every round so that a new limit shows in the tick after it was set, and not
+// with the next slow part.
+const fieldPowerLimit FieldID = 190
+
+func readPower(r *reading) error {
+	var watts float64
+	err := r.do(callPower, func() (err error) {
+		watts, err = r.dev.Power()
+		return err
+	})
+	if err != nil {
+		err = r.absent(err, telemetry.GPUPowerWatts)
+	} else {
+		r.set(telemetry.GPUPowerWatts, watts)
+	}
+	return errors.Join(err, readEnergy(r), watchLimit(r))
+}
+
+func readEnergy(r *reading) error {
+	mj, err := r.field(FieldEnergyMillijoules)
+	if err != nil {
+		return r.absent(err, telemetry.GPUEnergyJoules)
+	}
+	r.count(telemetry.GPUEnergyJoules, mj/1000)
+	return nil
+}
+
+// watchLimit reads all limits at once when the one in force has changed.
+func watchLimit(r *reading) error {
+	mw, err := r.field(fieldPowerLimit)
+	if err != nil || r.mem.limit == mw {
+		return nil // the slow part reads the limit whatever becomes of this
+	}
+	changed := r.mem.limit != 0
+	r.mem.limit = mw
+	if !changed || r.slow {
+		return nil
+	}
+	if err := readPowerLimits(r); err != nil {
+		return err
+	}
+	r.mem.slowRounds++ // there is a new slow part to send
+	return nil
+}
+
+func readPowerLimits(r *reading) error {
+	var current, def, low, high float64
+	err := r.do(callPowerLimits, func() (err error) {
+		current, def, low, high, err = r.dev.PowerLimits()
+		return err
+	})
+	if err != nil {
+		return r.absent(err, telemetry.GPUPowerLimitWatts, telemetry.GPUPowerLimitDefaultWatts,
+			telemetry.GPUPowerLimitMinWatts, telemetry.GPUPowerLimitMaxWatts)
+	}
+	// A source marks the one it does not know with NaN.
+	for _, x := range [...]struct {
+		id telemetry.ID
+		w  float64
+	}{
+		{telemetry.GPUPowerLimitWatts, current},
+		{telemetry.GPUPowerLimitDefaultWatts, def},
+		{telemetry.GPUPowerLimitMinWatts, low},
+		{telemetry.GPUPowerLimitMaxWatts, high},
+	} {
+		if math.IsNaN(x.w) {
+			_ = r.absent(errUnsupported, x.id)
+			continue
+		}
+		r.set(x.id, x.w)
+	}
+	return nil
+}

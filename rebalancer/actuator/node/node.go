@@ -1,0 +1,226 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/rebalancer"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Name is the backend that steps for agents name.
+const Name = "node"
+
+const (
+	// repeatEvery is the pause between two sends of an order.
+	repeatEvery = 500 * time.Millisecond
+	// kept bounds the receipts and orders that are remembered.
+	kept = 4096
+)
+
+// kinds are the steps that an agent takes.
+var kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo}
+
+// Orders sends a signed order to the agent of a node and returns its answer. An
+// error says that there was none: no agent, no connection, no time.
+type Orders interface {
+	Order(ctx context.Context, node string, data []byte) (reply []byte, err error)
+}
+
+// Actuator implements rebalancer.Actuator for the agents.
+type Actuator struct {
+	orders Orders
+	signer *telemetry.Signer
+	now    func() time.Time
+
+	mu       sync.Mutex
+	receipts remembered[telemetry.Receipt]
+	sent     remembered[telemetry.Step]
+	waiting  map[string]chan struct{} // closed when the receipt has come
+}
+
+// New makes the actuator.
+func New(orders Orders, signer *telemetry.Signer, now func() time.Time) *Actuator {
+	return &Actuator{orders: orders, signer: signer, now: now, waiting: map[string]chan struct{}{}}
+}
+
+var _ rebalancer.Actuator = (*Actuator)(nil)
+
+// Name is the backend's name in a step.
+func (a *Actuator) Name() string { return Name }
+
+// Can says what the View shows to stand against a step. The agent's own file
+// may still refuse it.
+func (a *Actuator) Can(v *cluster.View, s telemetry.Step) []telemetry.Refusal {
+	no := func(reason telemetry.RefusalReason, format string, args ...any) []telemetry.Refusal {
+		return []telemetry.Refusal{rebalancer.Refuse(reason, s.Target, format, args...)}
+	}
+	if !slices.Contains(kinds, s.Kind) {
+		return no(telemetry.RefusalUnsupported, "agents take no %s", s.Kind)
+	}
+	n, ok := v.Node(s.Target.Node)
+	switch {
+	case !ok:
+		return no(telemetry.RefusalUnknown, "node %q is not in view", s.Target.Node)
+	case n.State != cluster.NodeUp:
+		return no(telemetry.RefusalStale, "node %s is %s", n.Name, n.State)
+	case s.Target.UUID == "" || s.Target.GI != nil:
+		return no(telemetry.RefusalUnsupported, "power limits belong to whole devices")
+	}
+	if w := s.Params.PowerLimitWatts; s.Kind == telemetry.StepPowerCap && (w == nil || *w <= 0) {
+		return no(telemetry.RefusalUnknown, "a power cap without watts")
+	}
+	return nil
+}
+
+// Do sends the order until there is a receipt, ctx ends or the step expires.
+func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
+	if r, ok := a.receipt(s.ID); ok {
+		return r, nil
+	}
+	come := a.expect(s)
+	for {
+		r, err := a.send(ctx, s)
+		if err == nil && r.Result != telemetry.Pending {
+			a.Receipt(r)
+			return r, nil
+		}
+		if errors.Is(err, errNotSendable) {
+			return telemetry.Receipt{}, err
+		}
+		t := time.NewTimer(repeatEvery)
+		select {
+		case <-come:
+			t.Stop()
+			if r, ok := a.receipt(s.ID); ok {
+				return r, nil
+			}
+		case <-ctx.Done():
+			t.Stop()
+			return telemetry.Receipt{}, fmt.Errorf("order %s to %s: %w", s.ID, s.Target.Node, errors.Join(ctx.Err(), err))
+		case <-t.C:
+		}
+	}
+}
+
+// Observe says what became of a step: from the receipts that came, else by the
+// same order again, which an agent's ledger answers without doing it twice. A
+// step of which this process knows nothing is unknown; to order it again under
+// its id is then safe for the same reason.
+func (a *Actuator) Observe(ctx context.Context, stepID string) (telemetry.Receipt, error) {
+	if r, ok := a.receipt(stepID); ok {
+		return r, nil
+	}
+	a.mu.Lock()
+	s, sent := a.sent.get(stepID)
+	a.mu.Unlock()
+	if !sent || !a.now().Before(s.Deadline) {
+		return telemetry.Receipt{StepID: stepID, Result: telemetry.Unknown}, nil
+	}
+	r, err := a.send(ctx, s)
+	if err == nil && r.Result != telemetry.Pending {
+		a.Receipt(r)
+	}
+	return r, err
+}
+
+// Receipt takes in a receipt from the bus.
+func (a *Actuator) Receipt(r telemetry.Receipt) {
+	final := r.Result == telemetry.Done || r.Result == telemetry.Refused || r.Result == telemetry.Failed
+	if !final || r.Spontaneous && r.Kind == telemetry.StepUndo {
+		return // the end of a lease is not what became of the order
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, twice := a.receipts.get(r.StepID); twice {
+		return // the first one is final
+	}
+	a.receipts.put(r.StepID, r)
+	if come, ok := a.waiting[r.StepID]; ok {
+		close(come)
+		delete(a.waiting, r.StepID)
+	}
+}
+
+func (a *Actuator) receipt(id string) (telemetry.Receipt, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.receipts.get(id)
+}
+
+// expect remembers an order and returns what closes when its receipt comes.
+func (a *Actuator) expect(s telemetry.Step) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old, dropped := a.sent.put(s.ID, s); dropped {
+		delete(a.waiting, old)
+	}
+	if a.waiting[s.ID] == nil {
+		a.waiting[s.ID] = make(chan struct{})
+	}
+	return a.waiting[s.ID]
+}
+
+// errNotSendable marks what no repetition mends.
+var errNotSendable = errors.New("order cannot be sent")
+
+func (a *Actuator) send(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
+	now := a.now()
+	o := telemetry.Order{
+		ID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Params: s.Params, Epoch: s.Epoch, DryRun: s.DryRun,
+		SentAt: now, Expires: s.Deadline, Lease: s.Lease,
+	}
+	if s.NotBefore.After(now) { // a time that has come must not wait for a slow node's clock
+		o.NotBefore = s.NotBefore
+	}
+	data, err := a.signer.SignOrder(&o)
+	if err != nil {
+		return telemetry.Receipt{}, fmt.Errorf("%w: %w", errNotSendable, err)
+	}
+	reply, err := a.orders.Order(ctx, s.Target.Node, data)
+	if err != nil {
+		return telemetry.Receipt{}, fmt.Errorf("order %s to %s: %w", s.ID, s.Target.Node, err)
+	}
+	var r telemetry.Receipt
+	if err := json.Unmarshal(reply, &r); err != nil {
+		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s: %w", s.ID, err)
+	}
+	if r.StepID != s.ID || r.Node != "" && r.Node != s.Target.Node {
+		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s is for %q on %q", s.ID, r.StepID, r.Node)
+	}
+	return r, nil
+}
+
+// remembered holds the last values put, at most kept.
+type remembered[V any] struct {
+	values map[string]V
+	order  []string
+}
+
+func (m *remembered[V]) get(id string) (V, bool) {
+	v, ok := m.values[id]
+	return v, ok
+}
+
+// put adds a value and names the one that had to go.
+func (m *remembered[V]) put(id string, v V) (gone string, dropped bool) {
+	if m.values == nil {
+		m.values = map[string]V{}
+	}
+	if _, ok := m.values[id]; !ok {
+		m.order = append(m.order, id)
+	}
+	m.values[id] = v
+	if len(m.order) > kept {
+		gone, m.order = m.order[0], m.order[1:]
+		delete(m.values, gone)
+		return gone, true
+	}
+	return "", false
+}

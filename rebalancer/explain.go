@@ -1,0 +1,239 @@
+package rebalancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// DryRun is what a pass would decide and do now.
+type DryRun struct {
+	Text      string                `json:"text"`
+	Time      time.Time             `json:"time"`
+	Coverage  telemetry.Coverage    `json:"coverage"`
+	Decisions []*telemetry.Decision `json:"decisions,omitempty"`
+	Refused   telemetry.RefusalSet  `json:"refused"`
+}
+
+// Explanation is an answer to "why".
+type Explanation struct {
+	Text      string                `json:"text"`
+	Decisions []*telemetry.Decision `json:"decisions,omitempty"`
+	Refused   *telemetry.RefusalSet `json:"refused,omitempty"`
+	Idle      []Idle                `json:"idle,omitempty"`
+}
+
+// Plan runs the same Step as a pass does, on a copy of Memory, and writes and
+// does nothing. A rebalancer that does not lead plans as if it did.
+func (e *Engine) Plan(now time.Time) DryRun {
+	v := e.view.Load()
+	if v == nil {
+		return DryRun{Text: "no View of the fleet yet\n", Time: now}
+	}
+	mem := e.mem.Clone()
+	mem.Leading = true
+	plan, _ := e.planner.Step(now, v, mem)
+	return describe(plan)
+}
+
+func describe(plan Plan) DryRun {
+	out := DryRun{Time: plan.Time, Coverage: plan.Coverage, Refused: plan.Refused}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d GPUs seen fresh\n", plan.Coverage.Fresh, plan.Coverage.Expected)
+	for _, entry := range plan.Entries {
+		if d := entry.Decision; d != nil {
+			out.Decisions = append(out.Decisions, d)
+			fmt.Fprintf(&b, "  %s\n", d)
+			if entry.Do != nil {
+				fmt.Fprintf(&b, "    step %s %s on %s\n", entry.Do.ID, entry.Do.Kind, entry.Do.Target)
+			}
+		}
+		if t := entry.Breaker; t != nil {
+			fmt.Fprintf(&b, "  the breaker opens: %s\n", t.Reason)
+		}
+	}
+	if len(out.Decisions) == 0 {
+		fmt.Fprintf(&b, "nothing would be done\n")
+	}
+	for _, r := range plan.Refused.Details {
+		fmt.Fprintf(&b, "  not %s: %s\n", r.Target, r)
+	}
+	out.Text = b.String()
+	return out
+}
+
+func (e *Engine) explain(ctx context.Context, q Request) ([]byte, error) {
+	switch {
+	case q.Decision != "":
+		x, err := e.Explain(ctx, q.Decision)
+		if err != nil {
+			return nil, err
+		}
+		return encode(x)
+	case q.Workload != "":
+		x, err := e.ExplainWorkload(q.Workload)
+		if err != nil {
+			return nil, err
+		}
+		return encode(x)
+	case q.Nothing:
+		return encode(e.ExplainNothing(e.now()))
+	}
+	return nil, errors.New("explain: want a decision, a workload, or nothing")
+}
+
+// Explain tells one decision from what was seen to whether it helped. One that
+// ended long ago is looked up in the journal.
+func (e *Engine) Explain(ctx context.Context, id string) (Explanation, error) {
+	d, ok := e.mem.Decision(id)
+	if !ok {
+		var err error
+		if d, err = e.lookUp(ctx, id); err != nil {
+			return Explanation{}, err
+		}
+	}
+	var b strings.Builder
+	d.Explain(&b)
+	return Explanation{Text: b.String(), Decisions: []*telemetry.Decision{d}}, nil
+}
+
+func (e *Engine) lookUp(ctx context.Context, id string) (*telemetry.Decision, error) {
+	var found *telemetry.Decision
+	_, err := e.config.Journal.Replay(ctx, func(_ uint64, r telemetry.Record) error {
+		if r.Decision != nil && r.Decision.ID == id {
+			found = r.Decision
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up %s in the journal: %w", id, err)
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no decision %q in the journal", id)
+	}
+	return found, nil
+}
+
+// ExplainWorkload tells why a workload was or was not touched: its GPUs, the
+// decisions on them, and what stood against acts in the last pass.
+func (e *Engine) ExplainWorkload(ref telemetry.WorkloadRef) (Explanation, error) {
+	if err := ref.Check(); err != nil {
+		return Explanation{}, err
+	}
+	v := e.view.Load()
+	if v == nil {
+		return Explanation{}, errors.New("no View of the fleet yet")
+	}
+	w, ok := v.Workload(ref)
+	if !ok {
+		return Explanation{}, fmt.Errorf("workload %q is in no inventory", ref)
+	}
+	var b strings.Builder
+	out := Explanation{Refused: &telemetry.RefusalSet{Counts: map[telemetry.RefusalReason]int{}}}
+	fmt.Fprintf(&b, "%s  owner %s, priority %d, %d GPUs\n", w.Ref, orNone(w.Owner), w.Priority, len(w.GPUs))
+	for _, g := range w.GPUs {
+		e.explainGPU(&b, &out, g)
+	}
+	out.Text = b.String()
+	return out, nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "not known"
+	}
+	return s
+}
+
+func (e *Engine) explainGPU(b *strings.Builder, out *Explanation, g *cluster.GPU) {
+	headroom := "not known"
+	if g.HeadroomC.OK {
+		headroom = telemetry.Number(g.HeadroomC.V, "celsius")
+	}
+	fmt.Fprintf(b, "  %s on %s: %s, headroom %s\n", g.UUID, g.Node, g.State, headroom)
+	n := 0
+	for _, d := range append(e.mem.open(), e.mem.Closed...) {
+		if d.Target.UUID == g.UUID {
+			out.Decisions = append(out.Decisions, d)
+			fmt.Fprintf(b, "    %s\n", d)
+			n++
+		}
+	}
+	for _, r := range e.last.Refused.Details {
+		if r.Target.UUID == g.UUID {
+			out.Refused.Details = append(out.Refused.Details, r)
+			out.Refused.Counts[r.Reason]++
+			fmt.Fprintf(b, "    not now: %s\n", r)
+			n++
+		}
+	}
+	if n == 0 {
+		fmt.Fprintf(b, "    nothing asks for an act\n")
+	}
+}
+
+// ExplainNothing tells why nothing happens now.
+func (e *Engine) ExplainNothing(now time.Time) Explanation {
+	var b strings.Builder
+	_, leads := e.mayAct(now)
+	v := e.view.Load()
+	switch {
+	case v == nil:
+		fmt.Fprintf(&b, "no View of the fleet yet\n")
+	default:
+		c := v.Coverage(now)
+		fmt.Fprintf(&b, "View of %s; %d of %d GPUs seen fresh\n", v.Time.UTC().Format(time.TimeOnly), c.Fresh, c.Expected)
+	}
+	if !leads {
+		fmt.Fprintf(&b, "this rebalancer does not lead, so it only looks\n")
+	}
+	switch {
+	case e.mem.PausedAll:
+		fmt.Fprintf(&b, "all acts are paused\n")
+	case e.mem.Paused:
+		fmt.Fprintf(&b, "disruptive acts are paused\n")
+	}
+	if br := e.mem.Breaker; br.Open {
+		fmt.Fprintf(&b, "the breaker is open since %s: %s\n", br.Since.UTC().Format(time.TimeOnly), br.Reason)
+	}
+	for _, p := range e.config.Policies {
+		s := p.Spec()
+		fmt.Fprintf(&b, "policy %s: gentle acts %s, disruptive acts %s; acts at %s %s\n", s.Type, e.mem.mode(s, telemetry.Gentle), e.mem.mode(s, telemetry.Disruptive), s.Signal, telemetry.Number(s.Act, ""))
+	}
+	e.explainOpen(&b)
+	set := e.last.Refused
+	if len(set.Counts) == 0 {
+		fmt.Fprintf(&b, "the last pass saw nothing beyond a mark that it could not answer\n")
+	} else {
+		fmt.Fprintf(&b, "the last pass refused: %s\n", reasons(set.Counts))
+		for _, r := range set.Details {
+			fmt.Fprintf(&b, "  %s: %s\n", r.Target, r)
+		}
+	}
+	e.explainHour(&b)
+	return Explanation{Text: b.String(), Refused: &set, Idle: e.ring.idle}
+}
+
+func (e *Engine) explainOpen(b *strings.Builder) {
+	for _, d := range e.mem.open() {
+		fmt.Fprintf(b, "open: %s\n", d)
+	}
+}
+
+func (e *Engine) explainHour(b *strings.Builder) {
+	passes := 0
+	for _, i := range e.ring.idle {
+		passes += i.Passes
+	}
+	fmt.Fprintf(b, "in the last hour %d passes changed nothing\n", passes)
+	for _, i := range e.ring.idle {
+		if len(i.Set.Counts) > 0 {
+			fmt.Fprintf(b, "  %s to %s, %d passes: %s\n", i.First.UTC().Format(time.TimeOnly), i.Last.UTC().Format(time.TimeOnly), i.Passes, reasons(i.Set.Counts))
+		}
+	}
+}

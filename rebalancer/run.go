@@ -1,0 +1,254 @@
+package rebalancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// Config is what an engine is made from.
+type Config struct {
+	// Holder names this process in the lease.
+	Holder    string
+	Policies  []Policy
+	Actuators []Actuator
+	Journal   Journal
+	Lease     Lease
+	Metrics   *Metrics
+	Log       *slog.Logger
+	// Now is the clock. Tests that run in a bubble give the bubble's.
+	Now func() time.Time
+	// Breaker is DefaultBreaker if zero.
+	Breaker BreakerLimits
+	// Tick is how often a pass runs when no View comes (1 s if zero): silence
+	// must not keep leases from being renewed. Expiry is how long a step may
+	// wait for its backend (30 s if zero).
+	Tick, Expiry time.Duration
+}
+
+// Engine runs passes over the newest View and carries out what they plan, as
+// long as it holds the lease. All of its state but leadership and View belongs
+// to the goroutine of Run.
+type Engine struct {
+	planner Planner
+	config  Config
+	log     *slog.Logger
+	now     func() time.Time
+
+	view atomic.Pointer[cluster.View]
+	lead leadership
+	wake chan struct{} // a new View or leadership
+
+	receipts chan telemetry.Receipt
+	results  chan result
+	asks     chan ask
+	slots    chan struct{}
+	workers  sync.WaitGroup
+
+	mem     Memory
+	synced  bool            // Memory is a fold of the whole journal …
+	under   telemetry.Epoch // … as read under this epoch
+	running map[string]bool
+	// attempts counts the records this process has tried to write.
+	attempts uint64
+	ring     ring
+	last     Plan
+}
+
+// New makes an engine. It does nothing before Run.
+func New(c Config) (*Engine, error) {
+	if c.Journal == nil || c.Lease == nil || c.Now == nil || c.Metrics == nil || c.Log == nil || c.Holder == "" {
+		return nil, errors.New("rebalancer: Holder, Journal, Lease, Metrics, Log and Now must be given")
+	}
+	if c.Breaker == (BreakerLimits{}) {
+		c.Breaker = DefaultBreaker
+	}
+	if c.Tick <= 0 {
+		c.Tick = time.Second
+	}
+	if c.Expiry <= 0 {
+		c.Expiry = 30 * time.Second
+	}
+	names := map[string]bool{}
+	for _, a := range c.Actuators {
+		if names[a.Name()] {
+			return nil, fmt.Errorf("rebalancer: two actuators are called %q", a.Name())
+		}
+		names[a.Name()] = true
+	}
+	return &Engine{
+		planner: Planner{Policies: c.Policies, Actuators: c.Actuators, Breaker: c.Breaker, Expiry: c.Expiry},
+		config:  c, log: c.Log, now: c.Now,
+		wake: make(chan struct{}, 1), receipts: make(chan telemetry.Receipt, 1024), results: make(chan result), asks: make(chan ask),
+		slots: make(chan struct{}, parallelSteps), running: map[string]bool{},
+	}, nil
+}
+
+var errLeaseEnded = errors.New("lease holder ended before it was told to")
+
+// Update gives the engine a View. It never blocks; an older one that was not
+// looked at yet is dropped.
+func (e *Engine) Update(v *cluster.View) {
+	e.view.Store(v)
+	e.nudge()
+}
+
+func (e *Engine) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Receipt gives the engine a receipt from the bus: a late answer, or what an
+// agent did on its own. It never blocks; what does not fit is asked for again
+// by the step's own execution.
+func (e *Engine) Receipt(r telemetry.Receipt) {
+	select {
+	case e.receipts <- r:
+	default:
+		e.log.Warn("receipt dropped, too many at once", "step", r.StepID)
+	}
+}
+
+// Run holds the lease, passes and acts until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	leaseEnded := make(chan error, 1)
+	go func() { leaseEnded <- e.config.Lease.Hold(ctx, e.config.Holder, e.setLeadership) }()
+	defer e.workers.Wait()
+	defer cancel()
+	tick := time.NewTicker(e.config.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			<-leaseEnded
+			return nil
+		case err := <-leaseEnded:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("rebalancer: the lease is no longer kept: %w", errors.Join(err, errLeaseEnded))
+		case <-e.wake:
+			e.pass(ctx)
+		case <-tick.C:
+			e.pass(ctx)
+		case r := <-e.results:
+			e.finish(ctx, r)
+		case r := <-e.receipts:
+			e.news(ctx, r)
+		case q := <-e.asks:
+			body, err := e.answer(ctx, q.verb, q.body)
+			q.reply <- answer{body, err}
+		}
+	}
+}
+
+// pass is one look at the newest View and what follows from it.
+func (e *Engine) pass(ctx context.Context) {
+	v := e.view.Load()
+	now := e.now()
+	epoch, leads := e.mayAct(now)
+	e.config.Metrics.leader.Set(flag(leads))
+	if v == nil || leads && !e.sync(ctx) {
+		return
+	}
+	e.mem.Leading, e.mem.Epoch = leads, epoch
+	var plan Plan
+	plan, e.mem = e.planner.Step(now, v, e.mem)
+	e.last = plan
+	for _, r := range e.ring.add(plan) {
+		e.config.Metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
+	}
+	e.carryOut(ctx, v, plan)
+	if leads {
+		e.resume(ctx)
+	}
+	e.config.Metrics.passed(now, e.now().Sub(now), &e.mem)
+}
+
+// carryOut writes each entry and starts its step. The first record that cannot
+// be written ends it: the rest was planned on a memory that no longer holds.
+func (e *Engine) carryOut(ctx context.Context, planned *cluster.View, plan Plan) {
+	e.config.Metrics.pending.Set(float64(len(plan.Entries)))
+	defer e.config.Metrics.pending.Set(0)
+	for _, entry := range plan.Entries {
+		if !e.write(ctx, telemetry.Record{Topic: entry.Topic, Decision: entry.Decision, Breaker: entry.Breaker, Refused: entry.Refused}) {
+			return
+		}
+		if entry.Do == nil {
+			continue
+		}
+		if newest := e.view.Load(); newest != planned {
+			if why := e.planner.ChangedSince(e.now(), newest, &e.mem, entry.Decision, *entry.Do); why != nil {
+				e.giveUp(ctx, *entry.Do, *why)
+				continue
+			}
+		}
+		e.start(ctx, *entry.Do, false)
+	}
+}
+
+// giveUp ends a step that is no longer wanted before it was ordered.
+func (e *Engine) giveUp(ctx context.Context, s telemetry.Step, why telemetry.Refusal) {
+	e.config.Metrics.refusals.WithLabelValues(string(why.Reason)).Inc()
+	e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: withoutStep(e.mem.Decisions[s.Decision], s, why, e.now())})
+}
+
+// resume looks after steps that a process before this one began.
+func (e *Engine) resume(ctx context.Context) {
+	for _, d := range e.mem.open() {
+		if s := pendingStep(d); s != nil && !standing(d) {
+			e.start(ctx, *s, true)
+		}
+	}
+}
+
+// finish takes in how a step ended.
+func (e *Engine) finish(ctx context.Context, r result) {
+	delete(e.running, r.step.ID)
+	d := e.mem.Decisions[r.step.Decision]
+	v := e.view.Load()
+	if r.ending == abandoned || d == nil || v == nil || receiptKnown(d, r.step.ID) || !stepKnown(d, r.step.ID) {
+		return
+	}
+	if r.ending == ended {
+		e.received(ctx, d, r.receipt)
+		return
+	}
+	switch why := e.planner.ChangedSince(e.now(), v, &e.mem, d, r.step); {
+	case e.now().After(r.step.Deadline):
+		e.received(ctx, d, unknownReceipt(r.step, "expired before its backend had it", e.now()))
+	case why != nil:
+		e.giveUp(ctx, r.step, *why)
+	default:
+		e.start(ctx, r.step, false)
+	}
+}
+
+// news takes in a receipt that came by itself.
+func (e *Engine) news(ctx context.Context, r telemetry.Receipt) {
+	if _, leads := e.mayAct(e.now()); !leads || !e.sync(ctx) {
+		return // the leader writes it
+	}
+	for _, d := range e.mem.open() {
+		if next := WithNews(d, r, e.now()); next != nil {
+			e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
+			return
+		}
+	}
+}
+
+func (e *Engine) received(ctx context.Context, d *telemetry.Decision, r telemetry.Receipt) {
+	if next := WithReceipt(d, r, e.now()); next != nil {
+		e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
+	}
+}

@@ -1,0 +1,87 @@
+package bus_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
+)
+
+// TestPermissionsOfANodeNameOnlyIt makes sure that no right of a node's users
+// reaches another node, whatever the name.
+func TestPermissionsOfANodeNameOnlyIt(t *testing.T) {
+	for _, node := range []string{"node1", "Rack-7.Node 3", "*", ">", "a.b.c", "_", "=2A"} {
+		for _, user := range []string{telemetry.ExporterUser(node), telemetry.AgentUser(node)} {
+			r, err := bus.Permissions(user)
+			if err != nil {
+				t.Fatalf("%s: %v", user, err)
+			}
+			own := "." + telemetry.EncodeNode(node)
+			for _, s := range append(slices.Clone(r.Publish), r.Subscribe...) {
+				if inbox, is := strings.CutSuffix(s, ".>"); is && inbox == telemetry.InboxPrefix(user) {
+					continue
+				}
+				if !strings.HasSuffix(s, own) || strings.ContainsAny(s, "*> ") {
+					t.Errorf("%s may use %q", user, s)
+				}
+			}
+		}
+	}
+}
+
+func TestPermissionsRefuseUnknownUsers(t *testing.T) {
+	for _, user := range []string{"", "root", "x.", "x.Node", "y.node1", "x.node1.", "a.*", "x.>", "collector.node1"} {
+		if _, err := bus.Permissions(user); err == nil {
+			t.Errorf("%q has rights", user)
+		}
+	}
+}
+
+func TestOnlyTheRebalancerGivesOrdersAndWritesTheJournal(t *testing.T) {
+	for _, user := range []string{bus.UserCollector, bus.UserReader, telemetry.ExporterUser("n"), telemetry.AgentUser("n"), bus.UserRebalancer} {
+		r, err := bus.Permissions(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []string{telemetry.AllOrders, telemetry.AllJournal} {
+			if got := slices.Contains(r.Publish, s); got != (user == bus.UserRebalancer) {
+				t.Errorf("%s may publish %s: %v", user, s, got)
+			}
+		}
+		for _, s := range r.Publish {
+			if s == ">" || strings.HasPrefix(s, "$JS.API.>") || strings.Contains(s, "STREAM.DELETE") || strings.Contains(s, "STREAM.PURGE") || strings.Contains(s, "STREAM.UPDATE") {
+				t.Errorf("%s may publish %s", user, s)
+			}
+		}
+		if len(r.Publish) == 0 || len(r.Subscribe) == 0 {
+			t.Errorf("%s has an empty list, which the server takes for everything", user)
+		}
+	}
+}
+
+func TestServerConfigRefuses(t *testing.T) {
+	good := bus.ServerOptions{StoreDir: "/store", Users: []bus.User{{Name: bus.UserReader, Password: "$2a$11$abc"}}}
+	if conf, err := bus.ServerConfig(good); err != nil || !strings.Contains(conf, `password: "$2a$11$abc"`) || !strings.Contains(conf, "sync_interval: always") {
+		t.Fatalf("%v\n%s", err, conf)
+	}
+	for name, change := range map[string]func(*bus.ServerOptions){
+		"no store":         func(o *bus.ServerOptions) { o.StoreDir = "" },
+		"no users":         func(o *bus.ServerOptions) { o.Users = nil },
+		"quote in a value": func(o *bus.ServerOptions) { o.Users = []bus.User{{Name: bus.UserReader, Password: "a\" }"}} },
+		"line break":       func(o *bus.ServerOptions) { o.StoreDir = "/a\nlisten: 0.0.0.0" },
+		"unknown user":     func(o *bus.ServerOptions) { o.Users = []bus.User{{Name: "root", Password: "p"}} },
+		"no secret":        func(o *bus.ServerOptions) { o.Users = []bus.User{{Name: bus.UserReader}} },
+		"two secrets":      func(o *bus.ServerOptions) { o.Users[0].NKey = "UABC" },
+		"no NKey":          func(o *bus.ServerOptions) { o.Users = []bus.User{{Name: bus.UserReader, NKey: "UABC"}} },
+		"key without cert": func(o *bus.ServerOptions) { o.KeyFile = "/key" },
+	} {
+		o := good
+		o.Users = slices.Clone(good.Users)
+		change(&o)
+		if conf, err := bus.ServerConfig(o); err == nil {
+			t.Errorf("%s: no error\n%s", name, conf)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// One GPU: what it is doing, its last minutes, what was decided about it.
+
+import { getJSON } from './api'
+import type { GPUDetail } from './api'
+import { Chart } from './chart'
+import { List } from './decisions'
+import { useFetched } from './fetched'
+import { celsius, clock, fixed, gpuName, quantity, span } from './format'
+import { decisions, fleet, link, now } from './live'
+import { usePast } from './past'
+import { hashOf } from './route'
+
+export function GPUView({ uuid }: { uuid: string }) {
+  const { data: g, error } = useFetched(s => getJSON<GPUDetail>(`/gpus/${encodeURIComponent(uuid)}`, s), [uuid], 2000)
+  const past = usePast(uuid)
+  if (error && g?.uuid !== uuid) return <p class="empty warn">{error}</p>
+  if (!g || g.uuid !== uuid) return <p class="empty">Asking for {gpuName(fleet.value, uuid)} …</p>
+  const about = decisions.value.filter(d => d.target.uuid === uuid)
+  const to = now.value
+  const first = past.points[0]
+  const from = Math.max(to - 600_000, first ? Date.parse(first.time) : to - 600_000)
+  const events = about.filter(d => !['recommended', 'refused', 'rejected', 'awaiting_approval'].includes(d.outcome)).flatMap(d => [{ at: Date.parse(d.time), label: d.act }, ...(d.outcome === 'undone' && d.ended ? [{ at: Date.parse(d.ended), label: 'undo' }] : [])])
+  const chart = { points: past.points.filter(p => Date.parse(p.time) >= from), events, from, to }
+  const old = !g.fresh || link.value !== 'live'
+  return (
+    <article class="gpu" aria-labelledby="gpu-title">
+      <div class="head">
+        <h2 id="gpu-title"><b>{g.node}/{g.index}</b></h2>
+        <span class={`badge ${g.state === 'ok' ? (g.fresh ? 'good' : 'wait') : 'bad'}`}>{g.state === 'ok' && !g.fresh ? 'stale' : g.state}</span>
+        {g.capped ? <span class="badge open">capped</span> : null}
+      </div>
+      <p class="meta">
+        <span>{g.model ?? 'model unknown'}{g.arch ? `, ${g.arch}` : ''}</span>
+        {g.row ?? g.rack ? <span>{g.row ? `row ${g.row}` : ''}{g.rack ? ` rack ${g.rack}` : ''}</span> : null}
+        <span class="mono">{g.uuid}</span>{g.pci ? <span class="mono">{g.pci}</span> : null}{g.driver ? <span>driver {g.driver}</span> : null}
+      </p>
+      {g.doubtful_identity ? <p class="warn">Another node claims this UUID; no value of it counts as fresh until that ends.</p> : null}
+      {g.hung_call ? <p class="warn">{g.hung_call} has not returned for {span(g.hung_seconds ?? 0)}.</p> : null}
+      {old ? <p class="warn">{g.sampled_at ? `Values are as of ${clock(Date.parse(g.sampled_at))} UTC, ${span((now.value - Date.parse(g.sampled_at)) / 1000)} ago.` : 'No value of this GPU is in memory.'}</p> : null}
+      <Values g={g} old={old} />
+      {chart.points.length > 1 ? (
+        <div class="charts">
+          <Chart {...chart} title="Thermal headroom" unit="°C" least={8} height={130} lines={[{ field: 'headroom_celsius', label: 'headroom' }]} levels={[{ at: 0, label: 'slowdown', tone: 'mark' }]} />
+          <Chart {...chart} title="Temperature" unit="°C" least={10} height={130} lines={[{ field: 'temperature_core_celsius', label: 'core' }, { field: 'temperature_memory_celsius', label: 'memory' }]} />
+          <Chart {...chart} title="Power" unit="W" least={100} height={130} lines={[{ field: 'power_watts', label: 'power' }, { field: 'power_limit_watts', label: 'limit', stepped: true }]} />
+        </div>
+      ) : past.loaded ? <p class="empty">{past.error ?? 'No past is kept of this GPU yet.'}</p> : null}
+      <section>
+        <h3>Workloads</h3>
+        {g.workloads.length ? g.workloads.map(w => <p key={w.ref}><a href={hashOf({ at: 'workload', id: w.ref })}>{w.ref}</a>{w.owner ? ` of ${w.owner}` : ''}</p>) : <p class="dim">None known{g.idle ? `; idle for ${span((now.value - Date.parse(g.idle.since)) / 1000)}${g.idle.cause ? `: ${g.idle.cause.replaceAll('_', ' ')}` : ''}` : ''}.</p>}
+      </section>
+      <section>
+        <h3>Decisions about it</h3>
+        {about.length ? <List list={about} /> : <p class="dim">None among those listed.</p>}
+      </section>
+      <Readings g={g} />
+    </article>
+  )
+}
+
+function Values({ g, old }: { g: GPUDetail; old: boolean }) {
+  const slope = g.slope_celsius_per_second
+  return (
+    <dl class={old ? 'values old' : 'values'}>
+      <div><dt>Headroom</dt><dd><b>{celsius(g.headroom_celsius)}</b></dd><dd class="dim">{slope === undefined ? 'slope unknown' : Math.abs(slope) < 0.005 ? 'steady' : `${slope > 0 ? 'cooling' : 'heating'} ${fixed(Math.abs(slope), 2)} °C/s`}{g.seconds_to_slowdown !== undefined && g.seconds_to_slowdown < 600 ? <span class="warn">, slowdown in {span(g.seconds_to_slowdown)}</span> : ''}</dd></div>
+      <div><dt>Core</dt><dd><b>{celsius(g.temperature_core_celsius)}</b></dd><dd class="dim">memory {celsius(g.temperature_memory_celsius)}</dd></div>
+      <div><dt>Power</dt><dd><b>{quantity(g.power_watts, 'watts')}</b></dd><dd class="dim">limit {quantity(g.power_limit_watts, 'watts')}, default {quantity(g.power_limit_default_watts, 'watts')}</dd></div>
+      <div><dt>Utilisation</dt><dd><b>{quantity(g.utilization_ratio, 'ratio')}</b></dd><dd class="dim">SM clock {quantity(g.sm_clock_hertz, 'hertz')}</dd></div>
+      <div><dt>Memory</dt><dd><b>{quantity(g.memory_used_bytes, 'bytes')}</b></dd><dd class="dim">of {quantity(g.memory_total_bytes, 'bytes')}</dd></div>
+      <div><dt>Throttle</dt><dd><b>{g.throttle.length ? g.throttle.join(', ') : 'none'}</b></dd><dd class="dim">{g.health ? `health ${g.health.class}${g.health.reason ? `: ${g.health.reason}` : ''}` : 'health unknown'}</dd></div>
+    </dl>
+  )
+}
+
+function Readings({ g }: { g: GPUDetail }) {
+  return (
+    <details>
+      <summary>All {g.readings.length} values</summary>
+      <table>
+        <thead><tr><th>Metric</th><th class="n">Value</th><th class="n">Age</th><th>Quality</th></tr></thead>
+        <tbody>
+          {g.readings.map(r => {
+            const labels = Object.entries(r.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(',')
+            return <tr key={r.metric + labels}><td class="mono">{r.metric}{labels ? `{${labels}}` : ''}</td><td class="n">{quantity(r.value, r.unit)}</td><td class="n">{r.age_seconds === undefined ? '–' : `${fixed(r.age_seconds, 1)} s`}</td><td class={r.quality === 'ok' ? '' : 'warn'}>{r.quality.replaceAll('_', ' ')}</td></tr>
+          })}
+        </tbody>
+      </table>
+    </details>
+  )
+}
