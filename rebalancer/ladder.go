@@ -171,8 +171,8 @@ func (p *pass) intend(c confirmed, d *telemetry.Decision, chosen Proposal) {
 // balance is the net benefit in words.
 func balance(p Proposal) string {
 	s := fmt.Sprintf("gains %.0f, costs %.0f useful GPU-seconds", p.Gain, p.Cost+p.Risk)
-	if p.Safety && p.Gain <= p.Cost+p.Risk {
-		s += ", taken for safety"
+	if p.Safety {
+		s += ", taken for safety whatever the sum"
 	}
 	return s
 }
