@@ -49,11 +49,30 @@ func TestHeadroom(t *testing.T) {
 				if q := g.QualityOf(telemetry.GPUThermalHeadroomCelsius); q != c.quality {
 					t.Errorf("quality %v, want %v", q, c.quality)
 				}
+				one, err := Headroom(w.gpus[0])
+				if known := c.quality == telemetry.Quality_QUALITY_OK; known != (err == nil) || known && one != c.want {
+					t.Errorf("read by itself: %g, %v, want %g of quality %v", one, err, c.want, c.quality)
+				}
 				if _, ok := g.Value(telemetry.GPUSlowdownOffsetCelsius); ok && c.arch == "ampere" {
 					t.Error("a slowdown offset on Ampere")
 				}
 			})
 		})
+	}
+}
+
+func TestHeadroomOfWhatDoesNotAnswer(t *testing.T) {
+	for _, f := range []Fault{Lost, ResetRequired, NotLoaded, NoPermission} {
+		d := newWorld(1).gpus[0]
+		d.err["*"] = gone(f)
+		if v, err := Headroom(d); FaultOf(err) != f {
+			t.Errorf("%s: %g, %v", f, v, err)
+		}
+	}
+	d := newWorld(1).gpus[0]
+	d.err["MemoryThreshold"] = gone(OtherFault) // the memory may be nearer than the core
+	if v, err := Headroom(d); err == nil {
+		t.Errorf("memory limit failed: %g", v)
 	}
 }
 

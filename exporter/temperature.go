@@ -2,7 +2,10 @@ package exporter
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -131,5 +134,40 @@ func coreHeadroom(r *reading) (float64, error) {
 	}
 	return l.threshold - r.core, nil
 }
+
+// Headroom reads how far, in celsius, a device is from slowing down, by the
+// same readers as a frame's value. It takes several driver calls and as long as
+// they do. What is not known for certain is an error, never a number.
+func Headroom(dev Device) (celsius float64, err error) {
+	out, now := newSample(), time.Now()
+	r := reading{
+		dev: dev, at: now, period: DefaultPeriod, slow: true, out: out,
+		mem: &memory{results: make([]result, len(readers)), arch: archOf(dev.Identity().Arch)}, call: &callMark{epoch: now},
+	}
+	r.round(slices.DeleteFunc(slices.Clone(readers), func(rd reader) bool { return !slices.Contains(headroomReaders, rd.name) }))
+	for i := range r.mem.results {
+		err = errors.Join(err, r.mem.results[i].err)
+	}
+	slot := int(slotOf[telemetry.GPUThermalHeadroomCelsius])
+	switch v, m := out.fast.v[slot], out.fast.mark[slot]; {
+	case err != nil:
+		return 0, fmt.Errorf("headroom: %w", err)
+	case m == present:
+		return v, nil
+	case m == suspect:
+		return 0, errNoMemory
+	case m == outOfRange:
+		return 0, errNonsense
+	}
+	return 0, fmt.Errorf("headroom: %w", errUnsupported)
+}
+
+// headroomReaders are those that headroom is made by, in their order in readers.
+var headroomReaders = []string{"thermal_limits", "temperature", "headroom"}
+
+var (
+	errNoMemory = errors.New("headroom: the memory has a limit and no temperature")
+	errNonsense = errors.New("headroom: what the driver says cannot be")
+)
 
 var errNoCore = errors.New("no headroom without a core temperature")
