@@ -64,6 +64,12 @@ func newExposition(c *Collector) *exposition {
 // until it calls done.
 func (x *exposition) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 	x.mu.Lock()
+	handed := false
+	defer func() {
+		if !handed {
+			x.mu.Unlock()
+		}
+	}()
 	own, err := x.c.opts.Registry.Gather()
 	now := x.c.opts.Now()
 	x.out = x.out[:0]
@@ -77,6 +83,7 @@ func (x *exposition) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 	}
 	x.out = append(x.out, own...)
 	slices.SortFunc(x.out, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	handed = true
 	return x.out, x.mu.Unlock, err
 }
 

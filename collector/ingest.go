@@ -21,11 +21,22 @@ type entry struct {
 	last time.Time // arrival of the last frame taken
 }
 
+func (e *entry) judge(at time.Time, f *telemetry.Frame, o *telemetry.Observation) (cluster.Verdict, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, err := e.j.FrameInto(at, f, o)
+	if err == nil {
+		e.last = at
+	}
+	return v, err
+}
+
 // nodes are all entries, bounded in number.
 type nodes struct {
 	mu    sync.RWMutex
 	limit int
 	by    map[string]*entry
+	swept time.Time // when room was last looked for
 }
 
 func (n *nodes) get(name string) *entry {
@@ -33,6 +44,10 @@ func (n *nodes) get(name string) *entry {
 	defer n.mu.RUnlock()
 	return n.by[name]
 }
+
+// sweepEvery paces the search for room: it looks at every node, and whoever is
+// refused asks again with each frame.
+const sweepEvery = 10 * time.Second
 
 // add returns the entry of a node, nil if there are too many. A node that has
 // been silent for longer than any is kept makes room.
@@ -42,7 +57,8 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 	if e := n.by[name]; e != nil {
 		return e
 	}
-	if len(n.by) >= n.limit {
+	if len(n.by) >= n.limit && now.Sub(n.swept) >= sweepEvery {
+		n.swept = now
 		for old, e := range n.by {
 			e.mu.Lock()
 			silent := now.Sub(e.last) > cluster.ForgetAfter
@@ -51,9 +67,9 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 				delete(n.by, old)
 			}
 		}
-		if len(n.by) >= n.limit {
-			return nil
-		}
+	}
+	if len(n.by) >= n.limit {
+		return nil
 	}
 	e := &entry{name: name, j: cluster.NewJudge(name, links)}
 	n.by[name] = e
@@ -68,7 +84,7 @@ type worker struct {
 	bySubject map[string]*entry
 	frame     telemetry.Frame
 	obs       telemetry.Observation
-	buf       []byte
+	encoder   encoder
 	complain  time.Time // when a failed publication may be logged again
 }
 
@@ -127,12 +143,7 @@ func (w *worker) judge(a arrival) error {
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	v, err := e.j.FrameInto(a.at, &w.frame, &w.obs)
-	if err == nil {
-		e.last = a.at
-	}
-	e.mu.Unlock()
+	v, err := e.judge(a.at, &w.frame, &w.obs)
 	if err != nil {
 		return err
 	}
@@ -192,9 +203,8 @@ func (w *worker) publish(at time.Time, node string) error {
 	}
 	c.history.add(at, &w.obs)
 	c.changes.notify()
-	data, err := telemetry.AppendObservation(w.buf[:0], &w.obs)
+	data, err := w.encoder.encode(&w.obs)
 	if err == nil {
-		w.buf = data
 		err = c.opts.Bus.PublishObservation(node, data)
 	}
 	if err != nil && at.After(w.complain) {
