@@ -159,8 +159,8 @@ func (m *thermal) solve(l *lag) candidate {
 	return candidate{r: r, sse: max(sse, 0), swing: 2 * math.Abs(r) * math.Sqrt(own/m.w), ok: true}
 }
 
-// identify takes a resistance if every time constant that the data allow gives
-// nearly the same, and a time constant if the data allow only near ones.
+// identify takes resistance and time constant if the data allow only time
+// constants near each other, and all of them give nearly the same resistance.
 func (m *thermal) identify() {
 	var all [len(tauGrid)]candidate
 	best := -1
