@@ -76,6 +76,7 @@ type Agent struct {
 	held     map[string]hold          // by uuid, as in the ledger
 	retry    map[string]retry         // by uuid, of undos that failed
 	waits    map[string]*wait         // by uuid, of those whose lease is over
+	sent     []uint64                 // receipts that the bus has stored since the ledger was told
 }
 
 // retry paces the attempts to undo what could not be undone.
@@ -169,6 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.running.Store(false)
 	stop()
 	a.work.Wait()
+	a.forgetSent()
 	return ctx.Err()
 }
 
@@ -189,6 +191,7 @@ func (a *Agent) mind(ctx context.Context) {
 	for {
 		now := time.Now()
 		a.undoDue(now)
+		a.forgetSent()
 		if now.Sub(pruned) >= time.Hour {
 			pruned = now
 			if n, err := a.ledger.prune(now.Add(-keepEnded)); err != nil {
@@ -249,12 +252,25 @@ func (a *Agent) finish(out outcome) error {
 
 func (a *Agent) publish(key uint64, r telemetry.Receipt) {
 	err := a.o.Bus.PublishReceipt(a.cfg.Node, r, func() {
-		if err := a.ledger.sent(key); err != nil && a.running.Load() {
-			a.log.Warn("receipt will be sent again at the next start", "id", r.StepID, "err", err)
-		}
+		// The next receipt waits for this call to end, so it writes nothing: a
+		// receipt that the ledger does not know as sent is only sent again.
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.sent = append(a.sent, key)
 	})
 	if err != nil {
 		a.log.Error("receipt not sent", "id", r.StepID, "err", err)
+	}
+}
+
+// forgetSent tells the ledger what the bus has stored.
+func (a *Agent) forgetSent() {
+	a.mu.Lock()
+	keys := a.sent
+	a.sent = nil
+	a.mu.Unlock()
+	if err := a.ledger.sent(keys...); err != nil {
+		a.log.Warn("receipts will be sent again at the next start", "receipts", len(keys), "err", err)
 	}
 }
 
