@@ -42,7 +42,7 @@ func upCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o.Out = c.OutOrStdout()
+		o.LogLevel, o.Out = c.Flag("log-level").Value.String(), c.OutOrStdout()
 		return app.Up(c.Context(), o, log)
 	}
 	return c
