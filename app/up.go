@@ -44,7 +44,7 @@ func Up(ctx context.Context, o UpOptions, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	if o.Source == "" {
 		o.Source = "sim"
 		if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
@@ -221,10 +221,10 @@ func (u *up) addExporter() error {
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 5 * time.Second
 		err := runChild(cmd)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err == nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
 			err = errors.New("ended by itself")
 		}
 		return fmt.Errorf("%s: %w", u.node, err)

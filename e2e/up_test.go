@@ -187,11 +187,9 @@ func (s *stack) gone(pid int) {
 	s.t.Helper()
 	s.eventually(15*time.Second, "the exporter is gone", func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return nil
-		}
-		if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "Z") {
-			return nil // ended; whoever inherited it has not looked yet
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if errors.Is(err, os.ErrNotExist) || strings.HasPrefix(state, "Z") {
+			return nil // a zombie has ended; whoever inherited it has not looked yet
 		}
 		return errors.New("it is still there")
 	})
