@@ -73,6 +73,9 @@ func Rebalancer(ctx context.Context, cfg *config.Rebalancer, log *slog.Logger) e
 // ln may be nil: then its metrics are not served.
 func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts, ln net.Listener) error {
 	reg := prometheus.NewRegistry()
+	if err := connect.Metrics(reg, r.conn); err != nil {
+		return err
+	}
 
 	// The journal must be there before anything is decided.
 	if err := ensureStreams(ctx, r.conn, r.log); err != nil {

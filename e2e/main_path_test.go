@@ -161,6 +161,15 @@ func (s *stack) checkSilentRest(t *testing.T) {
 			t.Errorf("frames were dropped: %s", line)
 		}
 	}
+	for _, role := range []string{"exporter", "agent", "collector", "rebalancer"} {
+		m, err := s.metrics(role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(m, "\nevenkeel_bus_connected 1\n") || !strings.Contains(m, "\nevenkeel_bus_errors_total{kind=\"permission\"} 0\n") {
+			t.Errorf("%s: its connection to the bus is not on /metrics, or not sound", role)
+		}
+	}
 	if m, err = s.metrics("agent"); err != nil {
 		t.Fatal(err)
 	}

@@ -284,4 +284,9 @@ var selfRows = []Row{
 	{"evenkeel_exporter_ticks_total", "Ticks of the node exporter.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(660, "exporter_ticks")},
 	{"evenkeel_driver_up", "1 while the GPU driver's library answers; the reason is a label when it does not.", "", Gauge, PerNode, Slow, FromNode, []string{"reason"}, AllArchs, 0, 1, Wire{}, open(661, "driver_up")},
 	{"evenkeel_driver_call_hung_seconds", "Time for which a driver call has not returned, by device and call.", "seconds", Gauge, PerNode, Fast, FromNode, []string{"uuid", "call"}, AllArchs, 0, inf, Wire{}, open(662, "driver_call_hung")},
+	{"evenkeel_bus_connected", "1 while the process is connected to the bus.", "", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, 1, Wire{}, open(670, "bus_connected")},
+	{"evenkeel_bus_reconnects_total", "Connections to the bus that were made anew after a loss.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(671, "bus_reconnects")},
+	{"evenkeel_bus_errors_total", "Errors that the bus reported out of band, by kind; permission is a refused subject.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"kind"}, AllArchs, 0, inf, Wire{}, open(672, "bus_errors")},
+	{"evenkeel_bus_messages_lost_total", "Messages lost at this end of the bus: not sent, handler too slow, not readable, outbox full.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"why"}, AllArchs, 0, inf, Wire{}, open(673, "bus_messages_lost")},
+	{"evenkeel_bus_pending", "Events and receipts that the bus has not stored yet.", "", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(674, "bus_pending")},
 }
