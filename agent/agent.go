@@ -29,9 +29,9 @@ type Options struct {
 	Config
 	Writer Writer
 	Bus    Bus
-	// HeadroomOK says whether a device is cool enough to lose its cap: below the
-	// mark for undoing. It must not block. Nil means that each one is.
-	HeadroomOK func(uuid string) bool
+	// Headroom reads how far, in celsius, a device is from slowing down; an error
+	// says that it is not known. It may block. Nil: every device counts as cool.
+	Headroom func(uuid string) (celsius float64, err error)
 	// Generation is the present generation of a device's layout; an order for
 	// another one is refused. Without it a device is known by its uuid alone.
 	Generation func(uuid string) (uint64, error)
@@ -75,6 +75,7 @@ type Agent struct {
 	inflight map[string]chan struct{} // by order id, closed at its end
 	held     map[string]hold          // by uuid, as in the ledger
 	retry    map[string]retry         // by uuid, of undos that failed
+	waits    map[string]*wait         // by uuid, of those whose lease is over
 	sent     []uint64                 // receipts that the bus has stored since the ledger was told
 }
 
@@ -104,6 +105,7 @@ func New(o Options) (*Agent, error) {
 		inflight: map[string]chan struct{}{},
 		held:     map[string]hold{},
 		retry:    map[string]retry{},
+		waits:    map[string]*wait{},
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -235,10 +237,12 @@ func (a *Agent) finish(out outcome) error {
 	if out.drop != "" {
 		delete(a.held, out.drop)
 		delete(a.retry, out.drop)
+		delete(a.waits, out.drop)
 	}
 	if out.hold != nil {
 		a.held[out.hold.UUID] = *out.hold
 		delete(a.retry, out.hold.UUID)
+		delete(a.waits, out.hold.UUID)
 	}
 	a.metrics.caps.Set(float64(len(a.held)))
 	a.mu.Unlock()

@@ -35,13 +35,7 @@ func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) err
 	}
 	defer conn.Close()
 	p := lifecycle.New(ctx)
-	p.Add("streams", func(ctx context.Context) error {
-		if err := ensureStreams(ctx, conn, log); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return nil
-	})
+	p.Add("streams", func(ctx context.Context) error { return conn.KeepStreams(ctx, bus.DefaultStreams()) })
 	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, log: log}, ln); err != nil {
 		return err
 	}

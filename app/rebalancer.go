@@ -78,6 +78,7 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 	if err := ensureStreams(ctx, r.conn, r.log); err != nil {
 		return err
 	}
+	p.Add("streams", func(ctx context.Context) error { return r.conn.KeepStreams(ctx, bus.DefaultStreams()) })
 	policies, err := policy.New(r.policies)
 	if err != nil {
 		return err
@@ -99,7 +100,11 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 	if _, err := r.conn.Observations(feed.Observation); err != nil {
 		return fmt.Errorf("hear observations: %w", err)
 	}
-	if _, err := r.conn.Receipts(func(_ string, receipt telemetry.Receipt) {
+	if _, err := r.conn.Receipts(func(subject string, receipt telemetry.Receipt) {
+		if err := telemetry.CheckReceipt(subject, &receipt); err != nil {
+			r.log.Warn("receipt refused", "subject", subject, "err", err)
+			return
+		}
 		feed.Receipt(receipt)
 		hands.Receipt(receipt)
 		engine.Receipt(receipt)

@@ -191,7 +191,7 @@ func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) er
 	cfg.Allow = agent.Kinds
 	cfg.RequireSync = false // the fleet is simulated, its clock is this machine's
 	cfg.Ledger = filepath.Join(u.data, "agent-"+telemetry.EncodeNode(name)+".db")
-	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Log: u.log})
+	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Headroom: writer.Headroom, Log: u.log})
 	if err != nil {
 		return err
 	}

@@ -30,10 +30,11 @@ func (s *source) admit(now time.Time, f *telemetry.Frame) (fresh bool, lost uint
 		return false, 0, refuse(telemetry.DropReordered, "frame of an earlier process of the node")
 	case seq > s.last:
 		step := seq - s.last
+		lost = min(step-1, s.couldLose(now))
 		s.seen = s.seen<<min(step, 64) | 1
 		s.last = seq
 		s.accept(now, f)
-		return false, step - 1, nil
+		return false, lost, nil
 	case s.last-seq < 64 && s.seen>>(s.last-seq)&1 == 1:
 		return false, 0, refuse(telemetry.DropDuplicate, "frame seen before")
 	}
@@ -41,6 +42,16 @@ func (s *source) admit(now time.Time, f *telemetry.Frame) (fresh bool, lost uint
 		s.seen |= 1 << (s.last - seq)
 	}
 	return false, 0, refuse(telemetry.DropReordered, "frame older than the last one")
+}
+
+// lostSlack is what may be missing beyond what the time since the last frame
+// accounts for: frames can come late and in bursts.
+const lostSlack = 64
+
+// couldLose bounds what a gap can have cost, so that a sequence that leaps says
+// nothing absurd about the whole fleet's losses.
+func (s *source) couldLose(now time.Time) uint64 {
+	return uint64(max(now.Sub(s.heard), 0)/s.period) + lostSlack
 }
 
 func (s *source) accept(now time.Time, f *telemetry.Frame) {

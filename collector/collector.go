@@ -168,6 +168,7 @@ func (c *Collector) follow(ctx context.Context) {
 	wait := time.Second
 	for ctx.Err() == nil {
 		started := time.Now()
+		c.decisions.clear() // a journal is told from its beginning; a new one knows nothing of the old
 		err := c.opts.Bus.FollowJournal(ctx, func(_ uint64, r telemetry.Record) {
 			if c.decisions.fold(r) {
 				c.changes.notify()
@@ -194,18 +195,10 @@ func (c *Collector) takeInventory(inv telemetry.Inventory) {
 
 // takeReceipt refuses a receipt of another node than that of its subject.
 func (c *Collector) takeReceipt(subject string, r telemetry.Receipt) {
-	node, err := telemetry.SubjectNode(subject)
-	if err == nil && r.Node != "" {
-		err = telemetry.CheckNode(node, r.Node)
-	}
-	if err == nil && r.Target.Node != "" {
-		err = telemetry.CheckNode(node, r.Target.Node)
-	}
-	if err != nil {
+	if err := telemetry.CheckReceipt(subject, &r); err != nil {
 		c.metrics.drop(telemetry.WhyDropped(err), 1)
 		return
 	}
-	r.Node = node
 	c.state.Receipt(c.opts.Now(), r)
 	c.receipts.add(r)
 	c.changes.notify()

@@ -28,6 +28,14 @@ func newDecisions(limit int) *decisions {
 	return &decisions{limit: limit, byID: map[string]*telemetry.Decision{}, breakers: map[string]telemetry.BreakerTrip{}}
 }
 
+// clear forgets everything.
+func (d *decisions) clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.byID, d.order, d.list = map[string]*telemetry.Decision{}, nil, nil
+	d.breakers, d.modes, d.refused = map[string]telemetry.BreakerTrip{}, nil, nil
+}
+
 // fold takes a record and says whether anything changed that is shown.
 func (d *decisions) fold(r telemetry.Record) bool {
 	d.mu.Lock()

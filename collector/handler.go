@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,11 +15,11 @@ const maxScrapes = 4
 // Handler serves /metrics, /-/healthy and /-/ready.
 func (c *Collector) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerForTransactional(c.families, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", whole(promhttp.HandlerForTransactional(c.families, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
 		ErrorHandling:       promhttp.ContinueOnError,
 		ErrorLog:            slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
-	}))
+	})))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if !c.ready.at(c.opts.Now()) {
@@ -29,6 +30,29 @@ func (c *Collector) Handler() http.Handler {
 	})
 	return mux
 }
+
+// whole writes an answer only once it is complete: a scrape holds the tree of
+// families while it encodes, and a client that does not read must not keep the
+// others from it.
+func whole(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &buffered{ResponseWriter: w, code: http.StatusOK}
+		h.ServeHTTP(b, r)
+		w.WriteHeader(b.code)
+		_, _ = b.body.WriteTo(w)
+	})
+}
+
+// buffered keeps status and body back.
+type buffered struct {
+	http.ResponseWriter
+	code int
+	body bytes.Buffer
+}
+
+func (b *buffered) WriteHeader(code int) { b.code = code }
+
+func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
 
 func answer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -36,6 +36,7 @@ type nodes struct {
 	mu    sync.RWMutex
 	limit int
 	by    map[string]*entry
+	swept time.Time // when room was last looked for
 }
 
 func (n *nodes) get(name string) *entry {
@@ -43,6 +44,10 @@ func (n *nodes) get(name string) *entry {
 	defer n.mu.RUnlock()
 	return n.by[name]
 }
+
+// sweepEvery paces the search for room: it looks at every node, and whoever is
+// refused asks again with each frame.
+const sweepEvery = 10 * time.Second
 
 // add returns the entry of a node, nil if there are too many. A node that has
 // been silent for longer than any is kept makes room.
@@ -52,7 +57,8 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 	if e := n.by[name]; e != nil {
 		return e
 	}
-	if len(n.by) >= n.limit {
+	if len(n.by) >= n.limit && now.Sub(n.swept) >= sweepEvery {
+		n.swept = now
 		for old, e := range n.by {
 			e.mu.Lock()
 			silent := now.Sub(e.last) > cluster.ForgetAfter
@@ -61,9 +67,9 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 				delete(n.by, old)
 			}
 		}
-		if len(n.by) >= n.limit {
-			return nil
-		}
+	}
+	if len(n.by) >= n.limit {
+		return nil
 	}
 	e := &entry{name: name, j: cluster.NewJudge(name, links)}
 	n.by[name] = e

@@ -19,24 +19,33 @@ type ring struct {
 	slots []arrival
 	first int
 	count int
+	held  map[string]int // by subject
 	wake  chan struct{}
 }
 
+// share is how many frames of one subject may wait. A node sends at most ten
+// a second, so only one that floods has more; its frames must not push out
+// those of the others.
+const share = 64
+
 func newRing(size int) *ring {
-	return &ring{slots: make([]arrival, size), wake: make(chan struct{}, 1)}
+	return &ring{slots: make([]arrival, size), held: map[string]int{}, wake: make(chan struct{}, 1)}
 }
 
 // push never waits. It reports whether a frame had to go.
 func (r *ring) push(a arrival) (dropped bool) {
 	r.mu.Lock()
+	if r.held[a.subject] >= share {
+		r.mu.Unlock()
+		return true
+	}
 	if r.count == len(r.slots) {
-		r.slots[r.first] = arrival{}
-		r.first = (r.first + 1) % len(r.slots)
-		r.count--
+		r.pop()
 		dropped = true
 	}
 	r.slots[(r.first+r.count)%len(r.slots)] = a
 	r.count++
+	r.held[a.subject]++
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -51,10 +60,21 @@ func (r *ring) take(to []arrival) []arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.count > 0 && len(to) < cap(to) {
-		to = append(to, r.slots[r.first])
-		r.slots[r.first] = arrival{}
-		r.first = (r.first + 1) % len(r.slots)
-		r.count--
+		to = append(to, r.pop())
 	}
 	return to
+}
+
+// pop takes the oldest frame out.
+func (r *ring) pop() arrival {
+	a := r.slots[r.first]
+	r.slots[r.first] = arrival{}
+	r.first = (r.first + 1) % len(r.slots)
+	r.count--
+	if n := r.held[a.subject] - 1; n > 0 {
+		r.held[a.subject] = n
+	} else {
+		delete(r.held, a.subject)
+	}
+	return a
 }

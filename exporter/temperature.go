@@ -111,8 +111,16 @@ func readHeadroom(r *reading) error {
 	return nil
 }
 
+// coreHeadroom gives none without the core's temperature on either model: where
+// a device blanks its values, margin and offset are -1, which they may also be.
 func coreHeadroom(r *reading) (float64, error) {
 	l := &r.mem.limits
+	switch {
+	case !l.hasOffset && !l.hasThreshold, math.IsNaN(r.core) && r.mem.noCall[callTemperature]:
+		return 0, errUnsupported
+	case math.IsNaN(r.core):
+		return 0, errNoCore
+	}
 	if l.hasOffset {
 		var margin float64
 		err := r.do(callMargin, func() (err error) {
@@ -126,11 +134,8 @@ func coreHeadroom(r *reading) (float64, error) {
 			return 0, err
 		}
 	}
-	switch {
-	case !l.hasThreshold:
+	if !l.hasThreshold {
 		return 0, errUnsupported
-	case math.IsNaN(r.core):
-		return 0, errNoCore
 	}
 	return l.threshold - r.core, nil
 }

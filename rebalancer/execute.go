@@ -105,7 +105,11 @@ func (x *execution) attempt(ctx context.Context, now time.Time, epoch telemetry.
 	call, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if x.ask {
-		return x.hand.Observe(call, x.step.ID)
+		r, err := x.hand.Observe(call, x.step.ID)
+		if err == nil && !ownerSays(x.step, r) {
+			r.Result = telemetry.Unknown
+		}
+		return r, err
 	}
 	x.step.Epoch = epoch
 	return x.hand.Do(call, x.step)

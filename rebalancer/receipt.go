@@ -12,7 +12,7 @@ import (
 // it waits for none with that step.
 func WithReceipt(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
 	i := slices.IndexFunc(d.Steps, func(s telemetry.StepRecord) bool { return s.Step.ID == r.StepID && s.Receipt == nil })
-	if i < 0 {
+	if i < 0 || !ownerSays(d.Steps[i].Step, r) {
 		return nil
 	}
 	next := *d
@@ -29,6 +29,12 @@ func WithReceipt(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *tel
 		acted(&next, r, now)
 	}
 	return &next
+}
+
+// ownerSays is false for a receipt from another node than the step's: its
+// sender is sure to be that node's agent, which cannot know.
+func ownerSays(s telemetry.Step, r telemetry.Receipt) bool {
+	return r.Node == "" || s.Target.Node == "" || r.Node == s.Target.Node
 }
 
 // withoutStep takes a step back that was written but never ordered.
@@ -99,7 +105,8 @@ func WithNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *teleme
 		return next
 	}
 	undone := r.Spontaneous && (r.Kind == telemetry.StepUndo || r.Undone != "")
-	if !undone || !stepKnown(d, r.StepID) || r.Result != telemetry.Done && !lost(r) {
+	i := slices.IndexFunc(d.Steps, func(s telemetry.StepRecord) bool { return s.Step.ID == r.StepID })
+	if !undone || i < 0 || !ownerSays(d.Steps[i].Step, r) || r.Result != telemetry.Done && !lost(r) {
 		return nil // an undo that failed is tried again where it failed
 	}
 	next := *d

@@ -360,6 +360,10 @@ jobs: [{name: j, kind: proc, owner: o, shape: inference, gpus: [n/0]}]
 `, m.Key))
 		run(w, 3*time.Minute)
 		_, found := openNode(t, w, "n")
+		writer, err := w.Writer("n")
+		if err != nil {
+			t.Fatal(err)
+		}
 		limit, err := found[0].Device.(exporter.MemoryThresholder).MemoryThreshold()
 		if m.MemoryMaxC == 0 {
 			if exporter.FaultOf(err) != exporter.Unsupported {
@@ -372,6 +376,9 @@ jobs: [{name: j, kind: proc, owner: o, shape: inference, gpus: [n/0]}]
 			t.Helper()
 			r := readOne(t, w, "n", 0)
 			got, err := exporter.Headroom(found[0].Device)
+			if again, err := writer.Headroom(found[0].UUID); err != nil || again != got {
+				t.Errorf("%s: the writer reads %v, %v", m.Key, again, err)
+			}
 			if err != nil || math.Abs(got-want) > 1 || math.Abs(r.HeadroomC-want) > 1 {
 				t.Errorf("%s: headroom %v, %v, the world's is %v, want %v", m.Key, got, err, r.HeadroomC, want)
 			}
@@ -383,6 +390,17 @@ jobs: [{name: j, kind: proc, owner: o, shape: inference, gpus: [n/0]}]
 			g.memoryC = m.MemoryMaxC - 3
 			g.sense()
 			headroom(3)
+		}
+		for _, f := range []Fault{FaultBlank, FaultLost} {
+			if err := w.SetFault("n", 0, f, true); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := writer.Headroom(found[0].UUID); err == nil {
+				t.Errorf("%s: %s, and a headroom of %v", m.Key, f, v)
+			}
+		}
+		if v, err := writer.Headroom("GPU-none"); err == nil {
+			t.Errorf("%s: headroom %v of a GPU that is not there", m.Key, v)
 		}
 	}
 }

@@ -119,6 +119,25 @@ func CheckNode(subjectNode, payloadNode string) error {
 	return nil
 }
 
+// CheckReceipt refuses a receipt that speaks of another node than that of the
+// subject it came on, and puts the node in where it was left out.
+func CheckReceipt(subject string, r *Receipt) error {
+	node, err := SubjectNode(subject)
+	if err != nil {
+		return err
+	}
+	for _, named := range []string{r.Node, r.Target.Node} {
+		if named == "" {
+			continue
+		}
+		if err := CheckNode(node, named); err != nil {
+			return err
+		}
+	}
+	r.Node = node
+	return nil
+}
+
 // AppendObservation appends the encoded observation to buf.
 func AppendObservation(buf []byte, o *Observation) ([]byte, error) {
 	out, err := marshal.MarshalAppend(buf, o)

@@ -46,19 +46,30 @@ func (p *Process) Add(name string, fn func(ctx context.Context) error) {
 	}, func(error) { cancel() })
 }
 
+// writeTimeout is how long an answer may take to be read.
+const writeTimeout = 30 * time.Second
+
 // Serve adds an HTTP server on a listener that is already bound.
 func (p *Process) Serve(name string, ln net.Listener, h http.Handler) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	requests, end := context.WithCancel(context.WithoutCancel(p.ctx))
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		// A client that does not read must not hold what serves it. A stream
+		// moves its own deadline on.
+		WriteTimeout: writeTimeout,
+		BaseContext:  func(net.Listener) context.Context { return requests },
+	}
 	p.group.Add(func() error {
 		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil
 	}, func(error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		end() // an open event stream does not end by itself
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close() // an open event stream does not end by itself
+			_ = srv.Close()
 		}
 	})
 }

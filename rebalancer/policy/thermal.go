@@ -27,6 +27,9 @@ const (
 	// unknownTau is the time constant of a device that the judge has not
 	// learned: what is rising is taken to go on rising that long.
 	unknownTau = 25.0 // s
+	// unknownFall bounds what such a rise may cost: air that warms up by more at
+	// once is a failed room, and what a fast device shows would be taken for it.
+	unknownFall = 10.0 // °C
 )
 
 const (
@@ -213,7 +216,11 @@ type heat struct {
 // slope ends at headroom + slope·τ. It never counts on cooling to go on.
 func reckon(s *rebalancer.Scene, n *cluster.Node, g *cluster.GPU, limit float64) heat {
 	h := heat{headroom: g.HeadroomC.V, steady: g.HeadroomC.V, power: limit, tau: g.TauS}
-	h.steady += min(g.SlopeCPerS.Or(0)*g.TauS.Or(unknownTau), 0)
+	if fall := -g.SlopeCPerS.Or(0); g.TauS.OK {
+		h.steady -= max(fall*g.TauS.V, 0)
+	} else {
+		h.steady -= min(max(fall*unknownTau, 0), unknownFall)
+	}
 	drawn := fresh(n, g, telemetry.GPUPowerWatts, s.Now)
 	h.power = min(drawn.Or(limit), limit)
 	r := g.RCPerW
@@ -243,23 +250,24 @@ func (t *Thermal) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telem
 	if !limit.OK || !g.GPU.MinW.OK {
 		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.Refuse(telemetry.RefusalUnknown, target, "its power limit or the least limit it accepts is not known")}
 	}
-	if limit.V-g.GPU.MinW.V < smallestCutWatts {
-		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.RefuseNumbers(telemetry.RefusalAtLimit, target, limit.V, g.GPU.MinW.V, "watts",
-			"the limit is %s already, the device accepts no less than %s", telemetry.Number(limit.V, "watts"), telemetry.Number(g.GPU.MinW.V, "watts"))}
+	least := max(g.GPU.MinW.V, t.spec.Floor*g.GPU.DefaultW.Or(0))
+	if limit.V-least < smallestCutWatts {
+		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.RefuseNumbers(telemetry.RefusalAtLimit, target, limit.V, least, "watts",
+			"the limit is %s already, no less than %s is set (device minimum, or floor of the policy)", telemetry.Number(limit.V, "watts"), telemetry.Number(least, "watts"))}
 	}
-	return t.cap(s, g, reckon(s, g.Node, g.GPU, limit.V), limit.V)
+	return t.cap(s, g, reckon(s, g.Node, g.GPU, limit.V), limit.V, least)
 }
 
 // cap solves for the power at which the steady headroom is the aim,
 //
 //	P = P_now − (aim − steady)/R
 //
-// within what the device accepts and what one act may cut.
-func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit float64) (rebalancer.Proposal, []telemetry.Refusal) {
+// within the least limit and what one act may cut.
+func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit, least float64) (rebalancer.Proposal, []telemetry.Refusal) {
 	target := g.Violation.Target
-	floor := max(g.GPU.MinW.V, h.power-t.spec.MaxCut*g.GPU.DefaultW.Or(limit))
+	floor := max(least, h.power-t.spec.MaxCut*g.GPU.DefaultW.Or(limit))
 	watts := min(math.Floor(max(h.power-(t.spec.Aim-h.steady)/h.r, floor)), limit)
-	watts = max(watts, math.Ceil(g.GPU.MinW.V))
+	watts = max(watts, math.Ceil(least))
 	after := h.steady + h.r*max(h.power-watts, 0)
 	short := rebalancer.RefuseNumbers(telemetry.RefusalNotEnough, target, after, t.spec.Aim, "celsius",
 		"at %s headroom is predicted to be %s, not the aim of %s", telemetry.Number(watts, "watts"), telemetry.Number(after, "celsius"), telemetry.Number(t.spec.Aim, "celsius"))

@@ -115,6 +115,8 @@ func TestCapSize(t *testing.T) {
 		{"cooling is not counted on", func(d *device) { d.slope = 0.5 }, 566, 3 + 0.06*84, time.Minute, false},
 		// Taken as 25 s: it would end at 3 − 0.2·25 = −2, so P = 650 − 10/0.06 = 483.3
 		{"rise without a time constant", func(d *device) { d.slope, d.tau = -0.2, unknown }, 483, -2 + 0.06*167, time.Minute, false},
+		// A rise of 1 °C/s is counted as 10 °C: P = 650 − 15/0.06 = 400
+		{"fast rise without a time constant", func(d *device) { d.slope, d.tau = -1, unknown }, 400, -7 + 0.06*250, time.Minute, false},
 		// The core is at 87 °C, so R is at least (87 − 45)/650 and P = 650 − 5/0.0646 = 572.6
 		{"resistance not known", func(d *device) { d.r = unknown }, 572, 3 + 42./650*78, time.Minute, false},
 		{"resistance of no device", func(d *device) { d.r = -1 }, 572, 3 + 42./650*78, time.Minute, false},
@@ -129,6 +131,7 @@ func TestCapSize(t *testing.T) {
 		{"default not known", func(d *device) { d.slope, d.default_ = -2, unknown }, 370, -37 + 0.06*280, time.Minute, true},
 		{"power not known", func(d *device) { d.power = unknown }, 616, 3 + 0.06*84, time.Minute, false},
 		{"power above the limit is noise", func(d *device) { d.power = 720 }, 616, 3 + 0.06*84, time.Minute, false},
+		{"floor of the policy", func(d *device) { d.limit, d.power, d.slope = 500, 500, -1 }, 350, -17 + 0.06*150, time.Minute, true},
 		{"already capped", func(d *device) { d.limit, d.power = 500, 500 }, 416, 3 + 0.06*84, time.Minute, false},
 		{"fast device", func(d *device) { d.tau = 2 }, 566, 3 + 0.06*84, 15 * time.Second, false},
 		{"slow device", func(d *device) { d.tau = 100 }, 566, 3 + 0.06*84, 2 * time.Minute, false},

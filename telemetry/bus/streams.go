@@ -105,6 +105,38 @@ func (c *Conn) EnsureStreams(ctx context.Context, s Streams) error {
 	return nil
 }
 
+// KeepStreams makes the streams as soon as the server is there, and again when
+// it has come back without its store, until ctx ends.
+func (c *Conn) KeepStreams(ctx context.Context, s Streams) error {
+	said := ""
+	for ctx.Err() == nil {
+		reconnected := c.reconnection()
+		wait := streamsEvery
+		if err := c.EnsureStreams(ctx, s); err != nil {
+			wait = streamsRetry
+			if text := err.Error(); ctx.Err() == nil && text != said {
+				said = text
+				c.log.Warn("the streams are not there yet; trying again", "err", err)
+			}
+		} else {
+			said = ""
+		}
+		select {
+		case <-ctx.Done():
+		case <-reconnected:
+		case <-time.After(wait):
+		}
+	}
+	return ctx.Err()
+}
+
+// A server that lost its store is noticed on reconnecting; one that somebody
+// took a stream from, by looking.
+const (
+	streamsEvery = time.Minute
+	streamsRetry = time.Second
+)
+
 func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
 	have, err := c.js.Stream(ctx, cfg.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

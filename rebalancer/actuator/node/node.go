@@ -191,6 +191,11 @@ func (a *Actuator) send(ctx context.Context, s telemetry.Step) (telemetry.Receip
 	if err := json.Unmarshal(reply, &r); err != nil {
 		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s: %w", s.ID, err)
 	}
+	if r.StepID == "" && r.Result == telemetry.Refused {
+		// An agent that cannot believe an order believes nothing in it, its id
+		// included; the answer is still one to this request.
+		r.StepID, r.Decision, r.Kind, r.Target = s.ID, s.Decision, s.Kind, s.Target
+	}
 	if r.StepID != s.ID || r.Node != "" && r.Node != s.Target.Node {
 		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s is for %q on %q", s.ID, r.StepID, r.Node)
 	}
