@@ -6,6 +6,7 @@ package evenkeel_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -97,7 +98,8 @@ func list(t *testing.T, args ...string) []pkg {
 }
 
 func stderr(err error) string {
-	if e, ok := err.(*exec.ExitError); ok {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
 		return string(e.Stderr)
 	}
 	return ""

@@ -95,8 +95,9 @@ func (m *thermometers) set(uuid string, celsius float64) {
 func (m *thermometers) read(uuid string) (float64, error) {
 	m.mu.Lock()
 	m.reads[uuid]++
-	hang, c, ok := m.hang[uuid], m.celsius[uuid], true
-	if _, ok = m.celsius[uuid]; c == panics {
+	hang := m.hang[uuid]
+	c, ok := m.celsius[uuid]
+	if c == panics {
 		m.mu.Unlock()
 		panic("driver")
 	}

@@ -38,14 +38,13 @@ func (f *Fork) View() *View {
 // the headroom of a device that is to draw less stays as it is, and that of one
 // that may draw more is not known.
 func (f *Fork) Apply(c Change) error {
-	_, g, ok := f.view.GPU(c.UUID)
-	switch {
-	case !ok:
+	switch _, _, known := f.view.GPU(c.UUID); {
+	case !known:
 		return fmt.Errorf("predict %s: no such device in this view", c.UUID)
 	case !finite(c.PowerLimitW) || c.PowerLimitW <= 0:
 		return fmt.Errorf("predict %s: power limit of %g W", c.UUID, c.PowerLimitW)
 	}
-	g = f.own(c.UUID)
+	g := f.own(c.UUID)
 	limit := g.LimitW
 	g.LimitW = Some(c.PowerLimitW)
 	g.move(telemetry.GPUPowerLimitWatts, c.PowerLimitW)

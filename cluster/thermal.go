@@ -55,6 +55,8 @@ const (
 	// leastSwing is the swing of temperature (twice its standard deviation) the
 	// power must explain: below, rounding to whole degrees may be a fifth of it.
 	leastSwing = 6.0
+	// unseen is how much of the swing may still be to come.
+	unseen = 0.5
 	// maxResidual is where the model does not describe the device.
 	maxResidual = 2.0
 	// agree is how far the resistances of all time constants that the data
@@ -105,8 +107,8 @@ func (m *thermal) take(d *decays, at, t, p, period float64) {
 		m.identify()
 	}
 	m.plateau.take(at, t, p)
-	if r, ok := m.plateau.resistance(); ok && !m.hasR {
-		m.r, m.hasR, m.lagAt, m.baseW = r, true, len(tauGrid)/2, 0
+	if !m.hasR && m.plateau.agreed > 0 {
+		m.r, m.hasR, m.lagAt, m.baseW = m.plateau.agreed, true, len(tauGrid)/2, 0
 	}
 	m.followBase(d.base, t)
 }
@@ -157,8 +159,8 @@ func (m *thermal) solve(l *lag) candidate {
 	return candidate{r: r, sse: max(sse, 0), swing: 2 * math.Abs(r) * math.Sqrt(own/m.w), ok: true}
 }
 
-// identify takes a resistance if every time constant that the data allow gives
-// nearly the same, and a time constant if the data allow only near ones.
+// identify takes resistance and time constant if the data allow only time
+// constants near each other, and all of them give nearly the same resistance.
 func (m *thermal) identify() {
 	var all [len(tauGrid)]candidate
 	best := -1
@@ -176,9 +178,14 @@ func (m *thermal) identify() {
 	if b.r < minR || b.r > maxR || b.swing < leastSwing || noise > maxResidual*maxResidual {
 		return
 	}
+	// The answer to the last change of power must have been seen for the most
+	// part: the beginning of a long answer looks like the whole of a short one.
+	if b.r*math.Abs(m.lags[best].x-(m.lastP-refP)) > unseen*b.swing {
+		return
+	}
 	// Residuals of rounding repeat themselves for many samples, so a difference
 	// must be far beyond what independent noise would need.
-	limit := b.sse + 250*noise
+	limit := b.sse + 200*noise
 	lo, hi := best, best
 	for i, c := range all {
 		if !c.ok || c.sse > limit {
@@ -189,27 +196,29 @@ func (m *thermal) identify() {
 		}
 		lo, hi = min(lo, i), max(hi, i)
 	}
-	if hi == len(tauGrid)-1 {
-		return // longer ones, with another resistance, may fit as well
+	// Power makes the temperature follow with one time constant; what fits many,
+	// or those at the ends of the grid, may be the inlet at work.
+	if lo == 0 || hi == len(tauGrid)-1 || hi-lo > 2 {
+		return
 	}
 	if !m.hasR || m.lagAt != best {
 		m.baseW = 0
 	}
 	m.r, m.hasR, m.lagAt = b.r, true, best
-	if lo > 0 && hi-lo <= 2 && all[best-1].ok && all[best+1].ok {
-		m.tau, m.hasTau = refine(all[best-1].sse, b.sse, all[best+1].sse, best), true
-	}
+	m.tau, m.hasTau = refine(all[best-1], b, all[best+1], best), true
 }
 
 // refine places the minimum between grid points by a parabola in log τ.
-func refine(before, at, after float64, i int) float64 {
-	curve := before - 2*at + after
+func refine(before, at, after candidate, i int) float64 {
+	if !before.ok || !after.ok {
+		return tauGrid[i]
+	}
+	curve := before.sse - 2*at.sse + after.sse
 	shift := 0.0
 	if curve > 0 {
-		shift = max(min((before-after)/(2*curve), 0.5), -0.5)
+		shift = max(min((before.sse-after.sse)/(2*curve), 0.5), -0.5)
 	}
-	step := math.Log(tauGrid[i+1] / tauGrid[i])
-	return tauGrid[i] * math.Exp(shift*step)
+	return tauGrid[i] * math.Exp(shift*math.Log(tauGrid[i+1]/tauGrid[i]))
 }
 
 // followBase keeps the temperature at zero power as a slow mean.
@@ -222,16 +231,18 @@ func (m *thermal) followBase(keep, t float64) {
 	m.base += (now - m.base) / m.baseW
 }
 
-// plateau finds stretches in which power and temperature held still, and takes
-// the resistance from two of them.
+// plateau finds stretches in which power and temperature held still. Two of
+// them give a resistance, but also a wrong one if the inlet changed meanwhile;
+// so it counts only when the next pair gives nearly the same.
 type plateau struct {
 	from, sumP, sumT   float64
 	minP, maxP         float64
 	minT, maxT         float64
 	n                  int
-	heldP, heldT, held float64 // the last plateau and its end
-	earlierP, earlierT float64 // the one before, and its end
-	earlier            float64
+	heldP, heldT, held float64 // the last plateau and its end; zero for none
+	counted            bool    // the present stretch has been compared
+	r                  float64 // of the last pair
+	agreed             float64
 }
 
 const (
@@ -255,7 +266,7 @@ func (q *plateau) take(at, t, p float64) {
 		}
 	}
 	if q.n == 0 {
-		q.from, q.sumP, q.sumT = at, 0, 0
+		q.from, q.sumP, q.sumT, q.counted = at, 0, 0, false
 		q.minP, q.maxP, q.minT, q.maxT = p, p, t, t
 	}
 	q.n++
@@ -264,19 +275,22 @@ func (q *plateau) take(at, t, p float64) {
 		return
 	}
 	meanP, meanT := q.sumP/float64(q.n), q.sumT/float64(q.n)
-	if q.held > 0 && math.Abs(meanP-q.heldP) > 2*plateauWatts {
-		q.earlierP, q.earlierT, q.earlier = q.heldP, q.heldT, q.held
+	if !q.counted && q.held > 0 {
+		q.compare(meanP-q.heldP, meanT-q.heldT, q.from-q.held)
 	}
-	q.heldP, q.heldT, q.held = meanP, meanT, at
+	q.heldP, q.heldT, q.held, q.counted = meanP, meanT, at, true
 }
 
-// resistance is the slope between two plateaus, if they are far enough apart
-// for rounding not to matter.
-func (q *plateau) resistance() (float64, bool) {
-	if q.earlier == 0 || q.held-q.earlier > plateausWithin {
-		return 0, false
+// compare takes a pair of plateaus that are far enough apart for rounding not
+// to matter.
+func (q *plateau) compare(dP, dT, apart float64) {
+	r := dT / dP
+	if math.Abs(dP) < 2*plateauWatts || math.Abs(dT) < leastSwing || apart > plateausWithin || r < minR || r > maxR {
+		q.r = 0
+		return
 	}
-	dT := q.heldT - q.earlierT
-	r := dT / (q.heldP - q.earlierP)
-	return r, math.Abs(dT) >= leastSwing && r >= minR && r <= maxR
+	if q.r > 0 && math.Abs(r-q.r) <= agree*q.r {
+		q.agreed = (r + q.r) / 2
+	}
+	q.r = r
 }

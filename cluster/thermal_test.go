@@ -109,22 +109,28 @@ func TestThermalSaysNothingItCannotKnow(t *testing.T) {
 	})
 }
 
-func TestThermalFromTwoPlateaus(t *testing.T) {
-	// The step itself is not seen: the node was silent for five minutes.
+func TestThermalFromPlateaus(t *testing.T) {
+	// The steps themselves are not seen: the node was silent for minutes.
 	var m thermal
-	d := newDevice(0.06, 25, 31, 100, 5)
-	d.rng = rand.New(rand.NewPCG(1, 1))
-	quiet := func(from, seconds int, w float64) {
-		for i := range seconds {
-			d.t += (d.base + d.r*w - d.t) / d.tau
-			m.take(new(decays), float64(from+i), math.Round(d.t), w, 1)
+	base := 31.0
+	quiet := func(from int, w float64) {
+		for i := range 200 {
+			m.take(new(decays), float64(from+i), math.Round(base+0.06*w), w, 1)
 		}
 	}
-	quiet(1000, 200, 100)
-	d.t = d.base + d.r*600
-	quiet(1500, 200, 600)
+	quiet(1000, 100)
+	base = 45 // the inlet warms up while nobody looks
+	quiet(1500, 600)
+	if m.hasR {
+		t.Errorf("R = %.3g from one pair of plateaus, which the inlet may have made", m.r)
+	}
+	quiet(2000, 150)
+	if m.hasR {
+		t.Errorf("R = %.3g from two pairs that do not agree", m.r)
+	}
+	quiet(2500, 500)
 	if !m.hasR {
-		t.Fatal("no resistance from two plateaus")
+		t.Fatal("no resistance from two pairs of plateaus that agree")
 	}
 	within(t, "R", m.r, 0.06, 0.2)
 	if m.hasTau {
@@ -168,7 +174,7 @@ func TestThermalHonest(t *testing.T) {
 			length := rapid.IntRange(5, 240).Draw(rt, "seconds")
 			d.run(&m, at, length, constant(w))
 			at += length
-			if m.hasR && math.Abs(m.r-d.r) > 0.25*d.r {
+			if m.hasR && math.Abs(m.r-d.r) > 0.35*d.r {
 				rt.Fatalf("told R = %.4g, it is %.4g (τ %.3g)", m.r, d.r, d.tau)
 			}
 			if m.hasTau && (m.tau > 2*d.tau || m.tau < d.tau/2) {
@@ -180,7 +186,7 @@ func TestThermalHonest(t *testing.T) {
 			told++
 		}
 	})
-	if told*2 < tries {
-		t.Errorf("resistance told in %d of %d runs; want at least half", told, tries)
+	if told*4 < tries {
+		t.Errorf("resistance told in %d of %d runs; want at least a quarter", told, tries)
 	}
 }

@@ -19,7 +19,6 @@ type gpuBlock struct {
 	up        series
 	age       series
 	allocated series
-	idle      info
 	health    info
 	describe  info
 	workloads []info

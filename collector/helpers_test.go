@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -144,7 +143,7 @@ type world struct {
 
 func newWorld(t testing.TB, change func(*Options)) *world {
 	w := &world{TB: t, bus: newBus(), clock: &clock{t: t0}}
-	o := Options{Bus: w.bus, Now: w.clock.now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Workers: 2, Registry: prometheus.NewRegistry()}
+	o := Options{Bus: w.bus, Now: w.clock.now, Log: slog.New(slog.DiscardHandler), Workers: 2, Registry: prometheus.NewRegistry()}
 	if change != nil {
 		change(&o)
 	}

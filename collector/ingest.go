@@ -162,7 +162,7 @@ func (w *worker) judge(a arrival) error {
 // itself can make a node known.
 func (w *worker) entry(a arrival) (*entry, error) {
 	e := w.bySubject[a.subject]
-	name := ""
+	var name string
 	if e != nil {
 		name = e.name
 	} else {

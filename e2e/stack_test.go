@@ -199,7 +199,7 @@ func (s *stack) configs(node string) map[string]string {
 	return map[string]string{
 		"exporter":   s.file("exporter.yaml", head("Exporter", "exporter")+"node: "+node+"\n"+nats(telemetry.ExporterUser(node))),
 		"collector":  s.file("collector.yaml", head("Collector", "collector")+nats(bus.UserCollector)),
-		"rebalancer": s.file("rebalancer.yaml", head("Rebalancer", "rebalancer")+"name: r1\nmode: enforce\nsigning_key: "+key+"\n"+nats(bus.UserRebalancer)),
+		"rebalancer": s.file("rebalancer.yaml", head("Rebalancer", "rebalancer")+"name: r1\nmode: enforce\nsigning_key: "+key+"\npolicies: [testdata/thermal.yaml]\n"+nats(bus.UserRebalancer)),
 		"agent": s.file("agent.yaml", head("Agent", "agent")+"node: "+node+"\nledger: "+filepath.Join(s.dir, "agent.db")+
 			"\ntrusted_keys: ["+signer.KeyID()+"]\nclock: {require_sync: false}\n"+nats(telemetry.AgentUser(node))),
 	}

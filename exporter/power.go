@@ -38,8 +38,11 @@ func readEnergy(r *reading) error {
 // watchLimit reads all limits at once when the one in force has changed.
 func watchLimit(r *reading) error {
 	mw, err := r.field(fieldPowerLimit)
-	if err != nil || r.mem.limit == mw {
-		return nil // the slow part reads the limit whatever becomes of this
+	if err != nil {
+		return nil //nolint:nilerr // the slow part reads the limit whatever becomes of this
+	}
+	if r.mem.limit == mw {
+		return nil
 	}
 	changed := r.mem.limit != 0
 	r.mem.limit = mw

@@ -102,7 +102,7 @@ func TestBudgetGoesToTheHottest(t *testing.T) {
 	for i, d := range w.devices {
 		d.temp = slowdownC - float64(8-i)/2 // the last one is the hottest
 	}
-	v := w.view()
+	var v *cluster.View
 	for range 3 {
 		w.now = w.now.Add(time.Second)
 		v = w.view()

@@ -182,10 +182,9 @@ func (e *Engine) ExplainNothing(now time.Time) Explanation {
 	var b strings.Builder
 	_, leads := e.mayAct(now)
 	v := e.view.Load()
-	switch {
-	case v == nil:
+	if v == nil {
 		fmt.Fprintf(&b, "no View of the fleet yet\n")
-	default:
+	} else {
 		c := v.Coverage(now)
 		fmt.Fprintf(&b, "View of %s; %d of %d GPUs seen fresh\n", v.Time.UTC().Format(time.TimeOnly), c.Fresh, c.Expected)
 	}

@@ -66,11 +66,13 @@ func TestFilterStartsOverWithTheSource(t *testing.T) {
 		s.read(telemetry.GPUThrottleActiveSWThermal, 0)
 		return len(steps(s.plan())) == 1
 	}
-	if look() || look() {
+	first, second := look(), look()
+	if first || second {
 		t.Fatal("acts before three samples")
 	}
 	s.node.Incarnation = 2
-	if look() || look() {
+	first, second = look(), look()
+	if first || second {
 		t.Fatal("acts on samples of two incarnations")
 	}
 	if !look() {

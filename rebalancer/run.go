@@ -131,7 +131,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			<-leaseEnded
+			_ = <-leaseEnded // it ends because ctx did
 			return nil
 		case err := <-leaseEnded:
 			if ctx.Err() != nil {

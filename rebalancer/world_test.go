@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math"
@@ -446,7 +445,7 @@ func steps(p rebalancer.Plan) []telemetry.Step {
 	return out
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func metricsOf(ps []rebalancer.Policy) (*rebalancer.Metrics, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()

@@ -89,7 +89,7 @@ func (w *World) workload(i int) telemetry.InventoryWorkload {
 // Numbers that schedulers and kernels would have given out.
 func (j *job) slurmID(i int) int    { return 1001 + i }
 func (j *job) pid(i int) int        { return 4001 + i }
-func (j *job) startTicks() int64    { return int64(time.Duration(j.spec.Start).Milliseconds()/10) + 1 }
+func (j *job) startTicks() int64    { return time.Duration(j.spec.Start).Milliseconds()/10 + 1 }
 func (j *job) process(i int) string { return fmt.Sprintf("%d@%d", j.pid(i), j.startTicks()) }
 
 // ref is the workload's name in its backend.

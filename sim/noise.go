@@ -12,7 +12,7 @@ type splitmix uint64
 // newSplitmix derives an independent generator from a seed and a name.
 func newSplitmix(seed uint64, name string) splitmix {
 	h := fnv.New64a()
-	h.Write([]byte(name)) //nolint:errcheck // a hash never fails
+	_, _ = h.Write([]byte(name)) // a hash never fails
 	return splitmix(h.Sum64() ^ seed*0x9e3779b97f4a7c15)
 }
 

@@ -199,17 +199,17 @@ func createShared(path string, fill func(*shmWorld)) (*sharedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the world file: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // the mapping keeps the file
+	defer file.Close() // the mapping keeps the file
 	s, err := mapShared(file)
 	if err != nil {
-		os.Remove(file.Name())
+		_ = os.Remove(file.Name())
 		return nil, fmt.Errorf("create the world file: %w", err)
 	}
 	s.world.Layout = shmLayout
 	fill(s.world)
 	atomic.StoreUint64(&s.world.Magic, shmMagic)
 	if err := os.Rename(file.Name(), path); err != nil {
-		os.Remove(file.Name())
+		_ = os.Remove(file.Name())
 		return nil, fmt.Errorf("put the world file in place: %w", err)
 	}
 	s.path = path
@@ -248,7 +248,7 @@ func (s *sharedFile) close() error {
 	s.wake()
 	if info, err := os.Stat(s.path); err == nil {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino == s.inode {
-			os.Remove(s.path)
+			_ = os.Remove(s.path)
 		}
 	}
 	s.world = nil
@@ -267,7 +267,7 @@ func (s *sharedFile) raise(e shmEvent) {
 // the waiters are other processes.
 func (s *sharedFile) wake() {
 	const futexWake = 1
-	syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&s.world.EventHead)), futexWake, math.MaxInt32, 0, 0, 0)
+	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&s.world.EventHead)), futexWake, math.MaxInt32, 0, 0, 0)
 }
 
 // put adds a sample to a driver buffer.
