@@ -36,7 +36,7 @@ func TestEveryRefusal(t *testing.T) {
 		{"too early", nil, power(400, func(o *telemetry.Order) { o.NotBefore = o.SentAt.Add(10 * time.Second) }), telemetry.RefuseNotYet, ""},
 		{"not in the allow-list", func(o *Options) { o.Allow = nil }, power(400), telemetry.RefuseNotAllowed, "allow-list"},
 		{"another kind", nil, signal(), telemetry.RefuseNotAllowed, "signal"},
-		{"disruptive with a skewed clock", nil, signal(func(o *telemetry.Order) { o.SentAt = o.SentAt.Add(-31 * time.Second) }), telemetry.RefuseClock, "31s"},
+		{"disruptive with a skewed clock", nil, signal(func(o *telemetry.Order) { o.SentAt = o.SentAt.Add(-31 * time.Second) }), telemetry.RefuseClock, "at most 30s for a disruptive step"},
 		{"disruptive with the sender ahead", nil, signal(func(o *telemetry.Order) {
 			o.SentAt, o.Expires = o.SentAt.Add(32*time.Second), o.Expires.Add(time.Minute)
 		}), telemetry.RefuseClock, ""},

@@ -317,3 +317,64 @@ func TestOutboxIsBounded(t *testing.T) {
 		t.Error("a receipt that the server would never take was queued")
 	}
 }
+
+func TestAppendAll(t *testing.T) {
+	everywhere(t, func(t *testing.T, w world) {
+		ctx := bounded(t)
+		leader, rival := w.connect(t, bus.UserRebalancer), w.connect(t, bus.UserRebalancer)
+		var rs []telemetry.Record
+		for i := range 150 { // more than are on their way at a time
+			rs = append(rs, record(fmt.Sprint("r", i)))
+		}
+		var seqs []uint64
+		stored := func(seq uint64) { seqs = append(seqs, seq) }
+		inOrder := func(what string, from, n int) {
+			t.Helper()
+			if len(seqs) != n {
+				t.Fatalf("%s: %d records reported, want %d", what, len(seqs), n)
+			}
+			for i, seq := range seqs {
+				if seq != uint64(from+i+1) {
+					t.Fatalf("%s: record %d reported at %d, want %d", what, i, seq, from+i+1)
+				}
+			}
+			seqs = nil
+		}
+		if err := leader.AppendAll(ctx, 0, rs, stored); err != nil {
+			t.Fatal(err)
+		}
+		inOrder("first", 0, 150)
+		// As if no answer had come: they are found, none is there twice.
+		if err := leader.AppendAll(ctx, 0, rs, stored); err != nil {
+			t.Fatal(err)
+		}
+		inOrder("again", 0, 150)
+
+		// A record of somebody else in the place of ours: ours is refused, and so
+		// are those behind it, though the sequence would be theirs.
+		if _, err := rival.Append(ctx, 150, record("x")); err != nil {
+			t.Fatal(err)
+		}
+		err := leader.AppendAll(ctx, 150, []telemetry.Record{record("p"), record("q"), record("s")}, stored)
+		if !errors.Is(err, telemetry.ErrConflict) {
+			t.Errorf("append behind somebody else's record: %v, want ErrConflict", err)
+		}
+		inOrder("conflict", 150, 0)
+
+		// One that cannot be written ends it; those before it are there.
+		bad := record("u")
+		bad.ID = ""
+		if err := leader.AppendAll(ctx, 151, []telemetry.Record{record("t"), bad, record("v")}, stored); err == nil {
+			t.Error("a record without id was taken")
+		}
+		inOrder("bad", 151, 1)
+		var ids []string
+		last, err := rival.Replay(ctx, func(_ uint64, r telemetry.Record) error {
+			ids = append(ids, r.Decision.ID)
+			return nil
+		})
+		if err != nil || last != 152 || fmt.Sprint(ids[149:]) != "[r149 x t]" {
+			t.Errorf("replay gave %v to %d, %v", ids[149:], last, err)
+		}
+	})
+}
