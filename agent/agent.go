@@ -29,9 +29,9 @@ type Options struct {
 	Config
 	Writer Writer
 	Bus    Bus
-	// HeadroomOK says whether a device is cool enough to lose its cap: below the
-	// mark for undoing. It must not block. Nil means that each one is.
-	HeadroomOK func(uuid string) bool
+	// Headroom reads how far, in celsius, a device is from slowing down; an error
+	// says that it is not known. It may block. Nil: every device counts as cool.
+	Headroom func(uuid string) (celsius float64, err error)
 	// Generation is the present generation of a device's layout; an order for
 	// another one is refused. Without it a device is known by its uuid alone.
 	Generation func(uuid string) (uint64, error)
@@ -75,6 +75,8 @@ type Agent struct {
 	inflight map[string]chan struct{} // by order id, closed at its end
 	held     map[string]hold          // by uuid, as in the ledger
 	retry    map[string]retry         // by uuid, of undos that failed
+	waits    map[string]*wait         // by uuid, of those whose lease is over
+	sent     []uint64                 // receipts that the bus has stored since the ledger was told
 }
 
 // retry paces the attempts to undo what could not be undone.
@@ -103,6 +105,7 @@ func New(o Options) (*Agent, error) {
 		inflight: map[string]chan struct{}{},
 		held:     map[string]hold{},
 		retry:    map[string]retry{},
+		waits:    map[string]*wait{},
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -167,6 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.running.Store(false)
 	stop()
 	a.work.Wait()
+	a.forgetSent()
 	return ctx.Err()
 }
 
@@ -187,6 +191,7 @@ func (a *Agent) mind(ctx context.Context) {
 	for {
 		now := time.Now()
 		a.undoDue(now)
+		a.forgetSent()
 		if now.Sub(pruned) >= time.Hour {
 			pruned = now
 			if n, err := a.ledger.prune(now.Add(-keepEnded)); err != nil {
@@ -232,10 +237,12 @@ func (a *Agent) finish(out outcome) error {
 	if out.drop != "" {
 		delete(a.held, out.drop)
 		delete(a.retry, out.drop)
+		delete(a.waits, out.drop)
 	}
 	if out.hold != nil {
 		a.held[out.hold.UUID] = *out.hold
 		delete(a.retry, out.hold.UUID)
+		delete(a.waits, out.hold.UUID)
 	}
 	a.metrics.caps.Set(float64(len(a.held)))
 	a.mu.Unlock()
@@ -245,12 +252,25 @@ func (a *Agent) finish(out outcome) error {
 
 func (a *Agent) publish(key uint64, r telemetry.Receipt) {
 	err := a.o.Bus.PublishReceipt(a.cfg.Node, r, func() {
-		if err := a.ledger.sent(key); err != nil && a.running.Load() {
-			a.log.Warn("receipt will be sent again at the next start", "id", r.StepID, "err", err)
-		}
+		// The next receipt waits for this call to end, so it writes nothing: a
+		// receipt that the ledger does not know as sent is only sent again.
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.sent = append(a.sent, key)
 	})
 	if err != nil {
 		a.log.Error("receipt not sent", "id", r.StepID, "err", err)
+	}
+}
+
+// forgetSent tells the ledger what the bus has stored.
+func (a *Agent) forgetSent() {
+	a.mu.Lock()
+	keys := a.sent
+	a.sent = nil
+	a.mu.Unlock()
+	if err := a.ledger.sent(keys...); err != nil {
+		a.log.Warn("receipts will be sent again at the next start", "receipts", len(keys), "err", err)
 	}
 }
 

@@ -24,6 +24,9 @@ type Config struct {
 	// device's own minimum always does. Zero sets none.
 	MinPowerWatts float64
 	MinPowerRatio float64
+	// UndoHeadroomC is the distance to slowdown, in celsius, from which on a
+	// device whose lease is over may lose its cap.
+	UndoHeadroomC float64
 	// MaxLease bounds how long an effect lasts without a renewal.
 	MaxLease time.Duration
 	// RequireSync refuses disruptive orders while the kernel reports its clock
@@ -39,7 +42,7 @@ type Config struct {
 // DefaultConfig allows nothing: acting is opted into, kind by kind.
 func DefaultConfig(node string) Config {
 	return Config{
-		Node: node, MinPowerRatio: 0.5, MaxLease: 30 * time.Minute, RequireSync: true,
+		Node: node, MinPowerRatio: 0.5, UndoHeadroomC: 10, MaxLease: 30 * time.Minute, RequireSync: true,
 		Ledger: "/var/lib/evenkeel/agent.db",
 	}
 }
@@ -60,6 +63,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("agent: lowest power limit of %g of the default; want 0 to 1", c.MinPowerRatio)
 	case !(c.MinPowerWatts >= 0):
 		return fmt.Errorf("agent: lowest power limit of %g W", c.MinPowerWatts)
+	case !(c.UndoHeadroomC >= 0 && c.UndoHeadroomC <= 60):
+		return fmt.Errorf("agent: headroom of %g °C for undoing; want 0 to 60", c.UndoHeadroomC)
 	case c.MaxLease <= 0 || c.MaxLease > 24*time.Hour:
 		return fmt.Errorf("agent: longest lease of %s; want up to 24h", c.MaxLease)
 	}

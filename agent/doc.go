@@ -7,7 +7,9 @@
 //
 // Guarantees: at most once by an fsynced ledger; every effect is read back;
 // an effect under a lease is undone when the lease ends, by compare-and-set,
-// whoever else is dead; unfinished orders are reported first after a restart.
+// whoever else is dead, one device in five seconds and once it is cool enough
+// (at once if nobody reads headroom, after 10 min if it cannot be known, after a
+// day though it is hot); unfinished orders are reported first after a restart.
 //
 // To add a step kind: one line in Kinds, one case in act, its undo in restore
 // and what a kill leaves of it in resolve.

@@ -115,13 +115,13 @@ func (a *Agent) over(h hold, now time.Time) bool {
 }
 
 // undoDue begins to undo the effect whose lease has been over for longest, one
-// device per interval, and none that is still too hot.
+// device per interval, and none that still has to wait.
 func (a *Agent) undoDue(now time.Time) {
 	if !a.lastUndo.IsZero() && now.Sub(a.lastUndo) < undoEvery {
 		return
 	}
 	for _, h := range a.due(now) {
-		if a.o.HeadroomOK != nil && !a.o.HeadroomOK(h.UUID) {
+		if !a.mayUndo(h, now) {
 			continue
 		}
 		if !a.lock(h.UUID, 0) {

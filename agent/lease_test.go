@@ -78,30 +78,169 @@ func TestRenewedLeaseGoesOn(t *testing.T) {
 	})
 }
 
+// thermometers are headrooms in memory; a device without one has an error.
+type thermometers struct {
+	mu      sync.Mutex
+	celsius map[string]float64
+	reads   map[string]int
+	hang    map[string]chan struct{}
+}
+
+func (m *thermometers) set(uuid string, celsius float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.celsius[uuid] = celsius
+}
+
+func (m *thermometers) read(uuid string) (float64, error) {
+	m.mu.Lock()
+	m.reads[uuid]++
+	hang, c, ok := m.hang[uuid], m.celsius[uuid], true
+	if _, ok = m.celsius[uuid]; c == panics {
+		m.mu.Unlock()
+		panic("driver")
+	}
+	m.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if !ok {
+		return 0, errors.New("no such sensor")
+	}
+	return c, nil
+}
+
+// count is how often devices were read.
+func (m *thermometers) count(uuids ...string) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range uuids {
+		n += m.reads[u]
+	}
+	return n
+}
+
+const panics = -1000
+
+func newThermometers(celsius map[string]float64) *thermometers {
+	return &thermometers{celsius: celsius, reads: map[string]int{}, hang: map[string]chan struct{}{}}
+}
+
+// TestHotDeviceKeepsItsCap: below the mark a cap stays, and does not hold up
+// the others; at the mark it goes.
 func TestHotDeviceKeepsItsCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		hot := map[string]bool{"GPU-1": true}
-		r := newRig(t, func(o *Options) {
-			o.HeadroomOK = func(uuid string) bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return !hot[uuid]
-			}
-		})
+		m := newThermometers(map[string]float64{"GPU-1": 9.9, "GPU-2": 10, "GPU-3": 40})
+		r := newRig(t, func(o *Options) { o.Headroom = m.read })
 		defer r.run()()
-		r.mustDo(r.cap(400, on("GPU-1")))
-		r.mustDo(r.cap(400, on("GPU-2")))
-		time.Sleep(time.Hour)
+		for _, g := range gpus[:3] {
+			r.mustDo(r.cap(400, on(g)))
+		}
+		time.Sleep(9 * time.Minute)
+		if n := m.count(gpus...); n != 0 {
+			t.Errorf("%d reads while the leases ran", n)
+		}
+		time.Sleep(time.Minute + 2*time.Second)
+		synctest.Wait()
+		r.wantLimit("GPU-2", 700)
+		r.wantLimit("GPU-3", 400) // one in five seconds
+		time.Sleep(undoEvery)
+		synctest.Wait()
+		r.wantLimit("GPU-3", 700)
+		time.Sleep(23 * time.Hour)
 		synctest.Wait()
 		r.wantLimit("GPU-1", 400)
-		r.wantLimit("GPU-2", 700) // the hot one does not hold up the others
-		mu.Lock()
-		hot["GPU-1"] = false
-		mu.Unlock()
-		time.Sleep(10 * time.Second)
+		m.set("GPU-1", 12)
+		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		r.wantLimit("GPU-1", 700)
+	})
+}
+
+// TestNoCapOutlivesItsLeaseForEver: what cannot be known and what stays hot is
+// given back in the end; a read that fails once in between is no reason.
+func TestNoCapOutlivesItsLeaseForEver(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		gpu    string
+		before time.Duration // since the end of the lease: still capped
+	}{
+		{"unknown", "GPU-1", unknownAtMost},
+		{"hangs", "GPU-2", unknownAtMost},
+		{"panics", "GPU-3", unknownAtMost},
+		{"hot", "GPU-4", hotAtMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newThermometers(map[string]float64{"GPU-2": 40, "GPU-3": panics, "GPU-4": 3})
+				release := make(chan struct{})
+				defer synctest.Wait()
+				defer close(release)
+				m.hang["GPU-2"] = release
+				r := newRig(t, func(o *Options) { o.Headroom = m.read })
+				defer r.run()()
+				r.mustDo(r.cap(400, on(c.gpu)))
+				time.Sleep(10*time.Minute + c.before - 2*time.Second)
+				if c.name == "hot" { // a sensor that fails for a moment
+					r.wantLimit(c.gpu, 400)
+					m.mu.Lock()
+					delete(m.celsius, c.gpu)
+					m.mu.Unlock()
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					r.wantLimit(c.gpu, 400)
+					m.set(c.gpu, 3)
+				}
+				synctest.Wait()
+				r.wantLimit(c.gpu, 400)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				r.wantLimit(c.gpu, 700)
+				if n := m.count(c.gpu); c.name == "hangs" && n != 1 {
+					t.Errorf("%d calls on a device that hangs", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitOutlivesTheAgent: a restart does not begin the wait anew.
+func TestWaitOutlivesTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newThermometers(map[string]float64{})
+		r := newRig(t, func(o *Options) { o.Headroom = m.read })
+		stop := r.run()
+		r.mustDo(r.cap(400))
+		time.Sleep(19 * time.Minute)
+		stop()
+		r.wantLimit(gpu, 400)
+		r.reopen()
+		stop = r.run()
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		r.wantLimit(gpu, 400)
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		r.wantLimit(gpu, 700)
+		stop()
+	})
+}
+
+// TestRenewalEndsTheWait: what was renewed waits anew when its lease is over.
+func TestRenewalEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newThermometers(map[string]float64{})
+		r := newRig(t, func(o *Options) { o.Headroom = m.read })
+		defer r.run()()
+		step := r.mustDo(r.cap(400)).StepID
+		time.Sleep(19 * time.Minute)
+		r.mustDo(r.order(telemetry.StepRenew, of(step)))
+		time.Sleep(19 * time.Minute)
+		synctest.Wait()
+		r.wantLimit(gpu, 400)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		r.wantLimit(gpu, 700)
 	})
 }
 

@@ -62,9 +62,12 @@ var (
 // maxOut bounds the receipts kept for a bus that is away.
 const maxOut = 4096
 
-// ledger is the memory that outlives the agent. Each change is one transaction
-// that is on disk when the call returns.
-type ledger struct{ db *bbolt.DB }
+// ledger is the memory that outlives the agent. Each change is all or nothing,
+// and on disk when the call returns.
+type ledger struct {
+	db    *bbolt.DB
+	group group
+}
 
 func openLedger(path string) (*ledger, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -88,7 +91,7 @@ func openLedger(path string) (*ledger, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ledger %s: %w", path, err), db.Close())
 	}
-	return &ledger{db}, nil
+	return &ledger{db: db}, nil
 }
 
 func (l *ledger) close() error { return l.db.Close() }
@@ -146,7 +149,8 @@ func (l *ledger) forgetEpoch() error {
 // epoch. An errEpoch takes nothing in. An order of that id from an earlier life
 // of the lease bucket steps aside; moved is what it holds, under its new name.
 func (l *ledger) receive(o *telemetry.Order) (known *entry, moved *hold, err error) {
-	err = l.db.Update(func(tx *bbolt.Tx) error {
+	err = l.update(func(tx *bbolt.Tx) error {
+		known, moved = nil, nil
 		e, ok, err := get[entry](tx, bucketOrders, []byte(o.ID))
 		if err != nil {
 			return err
@@ -193,7 +197,7 @@ func stepAside(tx *bbolt.Tx, e entry) (*hold, error) {
 // start records that the device is about to be written, with all that is
 // needed to find out later whether it was.
 func (l *ledger) start(id string, found float64, will hold) error {
-	return l.db.Update(func(tx *bbolt.Tx) error {
+	return l.update(func(tx *bbolt.Tx) error {
 		e, ok, err := get[entry](tx, bucketOrders, []byte(id))
 		if err != nil || !ok {
 			return errors.Join(err, fmt.Errorf("ledger: order %s is not there", id))
@@ -217,7 +221,7 @@ type outcome struct {
 // more for the bus, all or nothing. It returns the key under which the receipt
 // waits for the bus.
 func (l *ledger) end(out outcome, now time.Time) (key uint64, err error) {
-	err = l.db.Update(func(tx *bbolt.Tx) error {
+	err = l.update(func(tx *bbolt.Tx) error {
 		if err := endOrder(tx, out, now); err != nil {
 			return err
 		}
@@ -279,10 +283,18 @@ func queue(tx *bbolt.Tx, r telemetry.Receipt) (uint64, error) {
 	return key, put(tx, bucketOut, binary.BigEndian.AppendUint64(nil, key), r)
 }
 
-// sent forgets a receipt that the bus has stored.
-func (l *ledger) sent(key uint64) error {
-	return l.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketOut).Delete(binary.BigEndian.AppendUint64(nil, key))
+// sent forgets receipts that the bus has stored.
+func (l *ledger) sent(keys ...uint64) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	return l.update(func(tx *bbolt.Tx) error {
+		for _, key := range keys {
+			if err := tx.Bucket(bucketOut).Delete(binary.BigEndian.AppendUint64(nil, key)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

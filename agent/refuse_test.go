@@ -300,6 +300,8 @@ func TestConfigRefuses(t *testing.T) {
 		"a seed as key":   func(c *Config) { c.TrustedKeys = []string{"SUAxyz"} },
 		"unknown kind":    func(c *Config) { c.Allow = []telemetry.StepKind{telemetry.StepMIG} },
 		"ratio above one": func(c *Config) { c.MinPowerRatio = 50 },
+		"headroom below":  func(c *Config) { c.UndoHeadroomC = -1 },
+		"headroom beyond": func(c *Config) { c.UndoHeadroomC = 61 },
 		"negative watts":  func(c *Config) { c.MinPowerWatts = -1 },
 		"no lease":        func(c *Config) { c.MaxLease = 0 },
 	} {

@@ -114,7 +114,9 @@ func (a *Agent) takeIn(o *telemetry.Order, r telemetry.Receipt, do func() teleme
 	}
 	if moved != nil {
 		a.mu.Lock()
-		a.held[moved.UUID] = *moved
+		if a.held[moved.UUID].Step == o.ID { // it may have ended meanwhile
+			a.held[moved.UUID] = *moved
+		}
 		a.mu.Unlock()
 	}
 	return do()

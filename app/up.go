@@ -191,7 +191,7 @@ func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) er
 	cfg.Allow = agent.Kinds
 	cfg.RequireSync = false // the fleet is simulated, its clock is this machine's
 	cfg.Ledger = filepath.Join(u.data, "agent-"+telemetry.EncodeNode(name)+".db")
-	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Log: u.log})
+	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Headroom: writer.Headroom, Log: u.log})
 	if err != nil {
 		return err
 	}
@@ -262,4 +262,25 @@ func dataFolder(name string) (dir string, cleanup func(), err error) {
 	}
 	dir, err = os.MkdirTemp("", "evenkeel-up-")
 	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// ensureStreams waits for the streams, so that the first decision need not.
+func ensureStreams(ctx context.Context, conn *bus.Conn, log *slog.Logger) error {
+	for {
+		err := conn.Ready(ctx)
+		if err == nil {
+			if err = conn.EnsureStreams(ctx, bus.DefaultStreams()); err == nil {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Warn("the bus's streams are not there yet; trying again", "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }

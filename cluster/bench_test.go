@@ -121,8 +121,8 @@ func TestJudgeAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if fresh > 8*8+8 {
-		t.Errorf("%g allocations for a new observation of 8 GPUs, want at most 8 per GPU", fresh)
+	if fresh > 8*12+8 {
+		t.Errorf("%g allocations for a new observation of 8 GPUs, want at most 12 per GPU", fresh)
 	}
 }
 

@@ -98,7 +98,7 @@ func foldValues(to []reading, values []*telemetry.Value) []reading {
 		if !finite(v.GetV()) || v.GetId() > math.MaxUint16 || v.GetQuality() < 0 || v.GetQuality() > telemetry.Quality_QUALITY_UNSUPPORTED {
 			continue
 		}
-		r := reading{v: v.GetV(), off: -time.Duration(v.GetAgeMs()) * time.Millisecond, id: uint16(v.GetId()), q: uint8(v.GetQuality())}
+		r := reading{v: v.GetV(), off: offset(-time.Duration(v.GetAgeMs()) * time.Millisecond), id: uint16(v.GetId()), q: uint8(v.GetQuality())}
 		sorted = sorted && (len(to) == from || to[len(to)-1].id < r.id)
 		to = append(to, r)
 	}

@@ -198,7 +198,7 @@ func (g *GPU) set(id telemetry.ID, v float64, at time.Time) {
 	if telemetry.Quality(r.q) != telemetry.Quality_QUALITY_SUSPECT {
 		r.q = uint8(telemetry.Quality_QUALITY_OK)
 	}
-	r.v, r.off = v, at.Sub(g.base)
+	r.v, r.off = v, offset(at.Sub(g.base))
 }
 
 // Conflicts is the number of UUIDs that more than one live node claims.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -157,13 +158,20 @@ type Reading struct {
 // reading is a Reading as a GPU keeps it: without pointers, a third of the size.
 type reading struct {
 	v   float64
-	off time.Duration
+	off int32 // of base, in units of offUnit
 	id  uint16
 	q   uint8
 }
 
+// offUnit is how finely times of readings are kept; an offset reaches 59 hours.
+const offUnit = 100 * time.Microsecond
+
+func offset(d time.Duration) int32 {
+	return int32(min(max(d/offUnit, math.MinInt32), math.MaxInt32))
+}
+
 func (g *GPU) reading(r reading) Reading {
-	return Reading{ID: telemetry.ID(r.id), V: r.v, At: g.base.Add(r.off), Quality: telemetry.Quality(r.q)}
+	return Reading{ID: telemetry.ID(r.id), V: r.v, At: g.base.Add(time.Duration(r.off) * offUnit), Quality: telemetry.Quality(r.q)}
 }
 
 func (g *GPU) find(id telemetry.ID) (int, bool) {
@@ -349,7 +357,7 @@ func NewGPU(g GPU, readings ...Reading) *GPU {
 		if i == 0 {
 			g.base = r.At
 		}
-		g.readings[i] = reading{v: r.V, off: r.At.Sub(g.base), id: uint16(r.ID), q: uint8(r.Quality)}
+		g.readings[i] = reading{v: r.V, off: offset(r.At.Sub(g.base)), id: uint16(r.ID), q: uint8(r.Quality)}
 	}
 	return &g
 }

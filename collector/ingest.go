@@ -84,7 +84,7 @@ type worker struct {
 	bySubject map[string]*entry
 	frame     telemetry.Frame
 	obs       telemetry.Observation
-	buf       []byte
+	encoder   encoder
 	complain  time.Time // when a failed publication may be logged again
 }
 
@@ -203,9 +203,8 @@ func (w *worker) publish(at time.Time, node string) error {
 	}
 	c.history.add(at, &w.obs)
 	c.changes.notify()
-	data, err := telemetry.AppendObservation(w.buf[:0], &w.obs)
+	data, err := w.encoder.encode(&w.obs)
 	if err == nil {
-		w.buf = data
 		err = c.opts.Bus.PublishObservation(node, data)
 	}
 	if err != nil && at.After(w.complain) {

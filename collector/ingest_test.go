@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -363,5 +367,83 @@ func TestLeapingSequence(t *testing.T) {
 	w.tick(t0.Add(time.Second), s)
 	if got := w.dropped(telemetry.DropLost); got > 100 {
 		t.Errorf("%d frames counted as lost within a second", got)
+	}
+}
+
+// Everything at once: for the race detector, and every frame arrives.
+func TestConcurrentUse(t *testing.T) {
+	bus := newBus()
+	c, err := New(Options{Bus: bus, Workers: 3, PerLink: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	for { // until the collector has subscribed
+		bus.mu.Lock()
+		up := bus.frames != nil
+		bus.mu.Unlock()
+		if up {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	const nodes, frames = 12, 40
+	var wg sync.WaitGroup
+	for i := range nodes {
+		s := newSender(fmt.Sprintf("n%02d", i), 4)
+		s.start = time.Now().Add(-time.Hour)
+		wg.Go(func() {
+			at := time.Now()
+			for k := range frames {
+				s.gpus[0].SetLost(k%2 == 1) // a change of verdict: told at once
+				bus.send(frameSubject(s.name), encode(t, s.frame(at.Add(time.Duration(k)*time.Second))))
+			}
+		})
+	}
+	h := c.Handler()
+	c.ready.done.Store(true)
+	for range 3 {
+		wg.Go(func() {
+			for range 20 {
+				rec := httptest.NewRecorder()
+				h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				for _, g := range c.View().GPUs() {
+					c.History(g.UUID)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 50 {
+			bus.inventories(telemetry.Inventory{Source: "s", Generation: uint64(i), Workloads: []telemetry.InventoryWorkload{{Ref: "slurm:1", Members: []telemetry.WorkloadMember{{ID: "1", GPUs: []string{"GPU-n01-1"}}}}}})
+			bus.receipts(telemetry.ReceiptSubject("n01"), telemetry.Receipt{Result: telemetry.Done, Target: telemetry.Target{UUID: "GPU-n01-1"}, After: map[string]float64{"power_limit_watts": float64(300 + i)}})
+			bus.append(telemetry.Record{Decision: &telemetry.Decision{ID: fmt.Sprint(i % 7)}})
+			c.Decisions()
+		}
+	})
+	wg.Wait()
+	for _, w := range c.workers { // the queues run empty
+		for {
+			w.queue.mu.Lock()
+			left := w.queue.count
+			w.queue.mu.Unlock()
+			if left == 0 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		name := fmt.Sprintf("n%02d", i)
+		list := bus.observations(t, name)
+		if len(list) != frames || list[len(list)-1].GetSequence() != frames {
+			t.Errorf("%s: %d observations of %d frames", name, len(list), frames)
+		}
 	}
 }

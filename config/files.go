@@ -150,9 +150,14 @@ type Agent struct {
 
 // AgentLimits bind even a valid order.
 type AgentLimits struct {
-	// PowerMinPercent of the default limit is the lowest cap taken.
-	PowerMinPercent float64  `yaml:"power_min_percent"`
-	MaxLease        Duration `yaml:"max_lease"`
+	// PowerMinPercent of the default limit and PowerMinWatts are the lowest cap
+	// taken; the higher one binds.
+	PowerMinPercent float64 `yaml:"power_min_percent"`
+	PowerMinWatts   float64 `yaml:"power_min_watts,omitempty"`
+	// UndoHeadroomCelsius is how far from slowing down a GPU must be for its cap
+	// to be undone when the lease is over.
+	UndoHeadroomCelsius float64  `yaml:"undo_headroom_celsius"`
+	MaxLease            Duration `yaml:"max_lease"`
 }
 
 // AgentClock says how much the node's clock is trusted.
@@ -170,7 +175,7 @@ var publicKey = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
 func DefaultAgent() *Agent {
 	return &Agent{
 		Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9839", Ledger: "/var/lib/evenkeel/agent.db",
-		Allow: slices.Clone(agentKinds), Limits: AgentLimits{PowerMinPercent: 50, MaxLease: Duration(30 * time.Minute)},
+		Allow: slices.Clone(agentKinds), Limits: AgentLimits{PowerMinPercent: 50, UndoHeadroomCelsius: 10, MaxLease: Duration(30 * time.Minute)},
 		Clock: AgentClock{RequireSync: true},
 	}
 }
@@ -193,6 +198,12 @@ func (c *Agent) Validate() error {
 	}
 	if p := c.Limits.PowerMinPercent; !(p > 0 && p <= 100) {
 		errs = append(errs, fmt.Errorf("limits.power_min_percent is %g, want more than 0 and at most 100", p))
+	}
+	if w := c.Limits.PowerMinWatts; !(w >= 0 && w <= 5000) {
+		errs = append(errs, fmt.Errorf("limits.power_min_watts is %g, want 0 to 5000", w))
+	}
+	if h := c.Limits.UndoHeadroomCelsius; !(h >= 0 && h <= 60) {
+		errs = append(errs, fmt.Errorf("limits.undo_headroom_celsius is %g, want 0 to 60", h))
 	}
 	if c.Ledger == "" {
 		errs = append(errs, errors.New("ledger is empty; name a file on a disk that survives a restart"))

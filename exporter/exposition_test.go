@@ -229,7 +229,7 @@ func TestScrapes(t *testing.T) {
 	h := e.Handler()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		if _, ok := series(t, e, `gpu_up{node="n",uuid="`+w.gpus[3].id.UUID+`"}`); ok {
+		if _, ok := series(t, e, `gpu_power_watts{node="n",uuid="`+w.gpus[3].id.UUID+`"}`); ok {
 			break
 		}
 		if time.Now().After(deadline) {

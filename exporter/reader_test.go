@@ -26,6 +26,13 @@ func TestHeadroom(t *testing.T) {
 		{"margin failed: no guess by the other model", "hopper", func(d *device) { d.err["Margin"] = gone(OtherFault) }, nan, telemetry.Quality_QUALITY_ERROR},
 		{"margin missing in this driver", "hopper", func(d *device) { d.err["Margin"] = gone(MissingSymbol); d.memLimit = nan }, 29, telemetry.Quality_QUALITY_OK},
 		{"margin out of range", "hopper", func(d *device) { d.margin = 1 << 31; d.memLimit = nan }, nan, telemetry.Quality_QUALITY_OUT_OF_RANGE},
+		{"margin, core unknown", "hopper", func(d *device) { d.err["Temperature"] = gone(OtherFault) }, nan, telemetry.Quality_QUALITY_ERROR},
+		{"blank: all ones are -1", "hopper", func(d *device) {
+			d.margin, d.offset = -1, -1
+			d.err["Temperature"], d.err["MemoryThreshold"] = gone(Unsupported), gone(Unsupported)
+			d.fields[FieldMemoryTemperature] = gone(Unsupported)
+		}, nan, telemetry.Quality_QUALITY_UNSUPPORTED},
+		{"margin and offset of -1", "hopper", func(d *device) { d.margin, d.offset, d.memLimit = -1, -1, nan }, 0, telemetry.Quality_QUALITY_OK},
 		{"absolute", "ampere", func(d *device) { d.offset = nan; d.memLimit = nan }, 29, telemetry.Quality_QUALITY_OK},
 		{"absolute, memory nearer", "ampere", func(d *device) { d.offset = nan; d.hbm = 93 }, 2, telemetry.Quality_QUALITY_OK},
 		{"absolute though a margin is told", "ampere", func(d *device) { d.margin = 1; d.memLimit = nan }, 29, telemetry.Quality_QUALITY_OK},
@@ -49,11 +56,30 @@ func TestHeadroom(t *testing.T) {
 				if q := g.QualityOf(telemetry.GPUThermalHeadroomCelsius); q != c.quality {
 					t.Errorf("quality %v, want %v", q, c.quality)
 				}
+				one, err := Headroom(w.gpus[0])
+				if known := c.quality == telemetry.Quality_QUALITY_OK; known != (err == nil) || known && one != c.want {
+					t.Errorf("read by itself: %g, %v, want %g of quality %v", one, err, c.want, c.quality)
+				}
 				if _, ok := g.Value(telemetry.GPUSlowdownOffsetCelsius); ok && c.arch == "ampere" {
 					t.Error("a slowdown offset on Ampere")
 				}
 			})
 		})
+	}
+}
+
+func TestHeadroomOfWhatDoesNotAnswer(t *testing.T) {
+	for _, f := range []Fault{Lost, ResetRequired, NotLoaded, NoPermission} {
+		d := newWorld(1).gpus[0]
+		d.err["*"] = gone(f)
+		if v, err := Headroom(d); FaultOf(err) != f {
+			t.Errorf("%s: %g, %v", f, v, err)
+		}
+	}
+	d := newWorld(1).gpus[0]
+	d.err["MemoryThreshold"] = gone(OtherFault) // the memory may be nearer than the core
+	if v, err := Headroom(d); err == nil {
+		t.Errorf("memory limit failed: %g", v)
 	}
 }
 

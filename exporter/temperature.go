@@ -2,7 +2,10 @@ package exporter
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -108,8 +111,16 @@ func readHeadroom(r *reading) error {
 	return nil
 }
 
+// coreHeadroom gives none without the core's temperature on either model: where
+// a device blanks its values, margin and offset are -1, which they may also be.
 func coreHeadroom(r *reading) (float64, error) {
 	l := &r.mem.limits
+	switch {
+	case !l.hasOffset && !l.hasThreshold, math.IsNaN(r.core) && r.mem.noCall[callTemperature]:
+		return 0, errUnsupported
+	case math.IsNaN(r.core):
+		return 0, errNoCore
+	}
 	if l.hasOffset {
 		var margin float64
 		err := r.do(callMargin, func() (err error) {
@@ -123,13 +134,45 @@ func coreHeadroom(r *reading) (float64, error) {
 			return 0, err
 		}
 	}
-	switch {
-	case !l.hasThreshold:
+	if !l.hasThreshold {
 		return 0, errUnsupported
-	case math.IsNaN(r.core):
-		return 0, errNoCore
 	}
 	return l.threshold - r.core, nil
 }
+
+// Headroom reads how far, in celsius, a device is from slowing down, by the
+// same readers as a frame's value. It takes several driver calls and as long as
+// they do. What is not known for certain is an error, never a number.
+func Headroom(dev Device) (celsius float64, err error) {
+	out, now := newSample(), time.Now()
+	r := reading{
+		dev: dev, at: now, period: DefaultPeriod, slow: true, out: out,
+		mem: &memory{results: make([]result, len(readers)), arch: archOf(dev.Identity().Arch)}, call: &callMark{epoch: now},
+	}
+	r.round(slices.DeleteFunc(slices.Clone(readers), func(rd reader) bool { return !slices.Contains(headroomReaders, rd.name) }))
+	for i := range r.mem.results {
+		err = errors.Join(err, r.mem.results[i].err)
+	}
+	slot := int(slotOf[telemetry.GPUThermalHeadroomCelsius])
+	switch v, m := out.fast.v[slot], out.fast.mark[slot]; {
+	case err != nil:
+		return 0, fmt.Errorf("headroom: %w", err)
+	case m == present:
+		return v, nil
+	case m == suspect:
+		return 0, errNoMemory
+	case m == outOfRange:
+		return 0, errNonsense
+	}
+	return 0, fmt.Errorf("headroom: %w", errUnsupported)
+}
+
+// headroomReaders are those that headroom is made by, in their order in readers.
+var headroomReaders = []string{"thermal_limits", "temperature", "headroom"}
+
+var (
+	errNoMemory = errors.New("headroom: the memory has a limit and no temperature")
+	errNonsense = errors.New("headroom: what the driver says cannot be")
+)
 
 var errNoCore = errors.New("no headroom without a core temperature")

@@ -27,6 +27,7 @@ var helpers = map[string]func(out *json.Encoder) error{
 	"appears":  helpAppears,
 	"two":      helpTwo,
 	"write":    helpWrite,
+	"headroom": helpHeadroom,
 	"export":   helpExport,
 	"unplug":   helpUnplug,
 	"lookup":   helpLookup,

@@ -54,5 +54,8 @@ func (*Writer) PowerLimits(string) (telemetry.PowerLimits, error) {
 // SetPowerLimit says why there is no driver.
 func (*Writer) SetPowerLimit(string, float64) error { return errNoDriverAccess }
 
+// Headroom says why there is no driver.
+func (*Writer) Headroom(string) (float64, error) { return 0, errNoDriverAccess }
+
 // Facts says that this build reaches no driver.
 func Facts(opts ...Option) exporter.Facts { return exporter.Facts{Library: apply(opts).path} }

@@ -169,6 +169,106 @@ func TestWriterNeedsPermission(t *testing.T) {
 	}
 }
 
+// headrooms are what a Writer reads, and what follows from single readings.
+type headrooms struct {
+	Celsius, Core, Memory float64 // NaN travels as -1000
+	Fault                 exporter.Fault
+}
+
+func helpHeadroom(out *json.Encoder) error {
+	s, found, err := opened()
+	if err != nil {
+		return err
+	}
+	w := NewWriter()
+	if err := w.Open(); err != nil {
+		return err
+	}
+	or := func(v float64, err error) float64 {
+		if err != nil {
+			return -1000
+		}
+		return v
+	}
+	for i, uuid := range strings.Fields(os.Getenv("EVENKEEL_TEST_UUIDS")) {
+		f := found[i]
+		h := headrooms{Core: -1000, Memory: -1000}
+		h.Celsius, err = w.Headroom(uuid)
+		h.Celsius, h.Fault = or(h.Celsius, err), exporter.FaultOf(err)
+		if f.Device != nil {
+			d := f.Device
+			if c, err := d.Temperature(); err == nil {
+				limit, err := d.SlowdownThreshold()
+				h.Core = or(limit-c, err)
+			}
+			memory := []exporter.Field{{ID: exporter.FieldMemoryTemperature}}
+			if err := d.Fields(memory); err == nil && memory[0].Err == nil {
+				limit, err := d.(exporter.MemoryThresholder).MemoryThreshold()
+				h.Memory = or(limit-memory[0].Value, err)
+			}
+		}
+		if err := out.Encode(h); err != nil {
+			return err
+		}
+	}
+	if _, err := w.Headroom("GPU-none"); err == nil {
+		return errors.New("a GPU that is not there has a headroom")
+	}
+	return errors.Join(w.Close(), s.Close())
+}
+
+// uuidsOf are the names of the quick world's GPUs; the driver does not tell
+// that of a lost one.
+func uuidsOf(t *testing.T, model string) (uuids []string) {
+	t.Helper()
+	scenario, err := sim.ParseScenario([]byte(fmt.Sprintf(quick, model)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := sim.New(scenario, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := w.ReadNode("n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		uuids = append(uuids, r.UUID)
+	}
+	return uuids
+}
+
+// TestWriterHeadroom: on both thermal models the Writer reads what single
+// readings of the driver come to; what is blank or lost is an error.
+func TestWriterHeadroom(t *testing.T) {
+	t.Parallel()
+	for _, model := range []string{h100, "A100-SXM4-80GB", "T4-16GB"} {
+		const events = "events: [{at: 0s, gpu: n/1, fault: blank}, {at: 0s, gpu: n/2, fault: lost}]\n"
+		path, stop := serve(t, model, events)
+		time.Sleep(200 * time.Millisecond)
+		list := help[headrooms](t, "headroom", standin(t), path, "EVENKEEL_TEST_UUIDS="+strings.Join(uuidsOf(t, model), " "))
+		stop()
+		if len(list) != 4 {
+			t.Fatalf("%s: %d GPUs", model, len(list))
+		}
+		for i, want := range []exporter.Fault{"", exporter.Unsupported, exporter.Lost, ""} {
+			h := list[i]
+			if h.Fault != want {
+				t.Errorf("%s: GPU %d: %+v, want fault %q", model, i, h, want)
+			}
+			near := h.Core
+			if h.Memory > -1000 {
+				near = min(near, h.Memory)
+			}
+			// The world goes on between two readings.
+			if want == "" && (h.Core == -1000 || h.Celsius < near-3 || h.Celsius > near+3) {
+				t.Errorf("%s: GPU %d: %+v, want about %g", model, i, h, near)
+			}
+		}
+	}
+}
+
 // tick is what a frame says of each GPU.
 type tick struct {
 	Fault string

@@ -68,6 +68,26 @@ func (w *Writer) SetPowerLimit(uuid string, watts float64) error {
 	return nil
 }
 
+// Headroom reads how far a device is from slowing down, in celsius, by the
+// thermal model that it has. What it does not state for certain is an error.
+func (w *Writer) Headroom(uuid string) (celsius float64, err error) {
+	handle, err := w.device(uuid)
+	if err != nil {
+		return 0, err
+	}
+	id := exporter.Identity{UUID: uuid}
+	if w.need(symArchitecture) == nil {
+		if arch, code := handle.GetArchitecture(); code == nvml.SUCCESS {
+			id.Arch = architectures[arch]
+		}
+	}
+	celsius, err = exporter.Headroom(&device{l: &w.library, handle: handle, id: id})
+	if err != nil {
+		return 0, fmt.Errorf("GPU %s: %w", uuid, err)
+	}
+	return celsius, nil
+}
+
 func (w *Writer) device(uuid string) (nvml.Device, error) {
 	if err := w.need(symHandleByUUID); err != nil {
 		return nil, err

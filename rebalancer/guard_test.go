@@ -226,9 +226,11 @@ var refusals = []struct {
 			s.node.Expected = 4
 			s.pending(telemetry.Target{Node: "n00", UUID: "GPU-00-1"}, telemetry.OutcomeVerified)
 		}},
-	{name: "at the least limit", want: telemetry.RefusalAtLimit, text: "200 W already", have: number(200), need: number(200), act: telemetry.ActCap,
+	{name: "at the least limit", want: telemetry.RefusalAtLimit, text: "350 W already", have: number(350), need: number(350), act: telemetry.ActCap,
+		change: func(s *scene) { s.gpu.LimitW = cluster.Some(leastCapW) }},
+	{name: "below the floor by another's hand", want: telemetry.RefusalAtLimit, text: "200 W already", have: number(200), need: number(350), act: telemetry.ActCap,
 		change: func(s *scene) { s.gpu.LimitW = cluster.Some(minW) }},
-	{name: "a cap would cool nothing", want: telemetry.RefusalNotEnough, text: "it draws 150 W, so a limit of 200 W", have: number(3), need: number(8), act: telemetry.ActCap,
+	{name: "a cap would cool nothing", want: telemetry.RefusalNotEnough, text: "it draws 150 W, so a limit of 350 W", have: number(3), need: number(8), act: telemetry.ActCap,
 		change: func(s *scene) { s.read(telemetry.GPUPowerWatts, 150) }},
 	{name: "no hand for the node", want: telemetry.RefusalNoActuator, text: `backend "node"`, act: telemetry.ActCap,
 		change: func(s *scene) { s.planner.Actuators = nil }},

@@ -121,8 +121,8 @@ func TestEscalationEndsAtTheMinimum(t *testing.T) {
 	d := b.w.device("GPU-00-0")
 	b.w.inlet["n00"] = 85
 	b.run(10 * time.Minute)
-	if d.limit != minW {
-		t.Fatalf("limit %v, want the least", d.limit)
+	if d.limit != leastCapW {
+		t.Fatalf("limit %v, want the least, %v", d.limit, leastCapW)
 	}
 	sets := d.sets
 	b.run(10 * time.Minute)

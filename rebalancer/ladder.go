@@ -59,9 +59,9 @@ func (p *pass) draft(c confirmed) *telemetry.Decision {
 	if before := p.standingFor(c.spec.Type, c.GPU.UUID); before != nil {
 		d.ID, d.FirstSeen, d.Approval = before.ID, before.FirstSeen, before.Approval
 	}
-	d.Why = fmt.Sprintf("%s is %s, beyond the mark of %s", v.Signal, telemetry.Number(v.Value, v.Unit), telemetry.Number(v.Mark, v.Unit))
+	d.Why = fmt.Sprintf("%s %s, mark %s", telemetry.Plain(v.Signal), telemetry.Number(v.Value, v.Unit), telemetry.Number(v.Mark, v.Unit))
 	if v.Reaches > 0 && v.Value > v.Mark {
-		d.Why = fmt.Sprintf("%s is %s and reaches its limit in about %s", v.Signal, telemetry.Number(v.Value, v.Unit), telemetry.Number(v.Reaches, "seconds"))
+		d.Why = fmt.Sprintf("%s %s, gone in about %s", telemetry.Plain(v.Signal), telemetry.Number(v.Value, v.Unit), telemetry.Number(math.Round(v.Reaches), "seconds"))
 	}
 	return d
 }
@@ -134,6 +134,7 @@ func (p *pass) offered(c confirmed, d *telemetry.Decision, rung telemetry.ActKin
 // waits for a person, as the mode wants.
 func (p *pass) settleOn(c confirmed, d *telemetry.Decision, chosen Proposal) {
 	d.Mode = p.mem.mode(c.spec, d.Class)
+	d.Why += ": " + chosen.Summary
 	effect := chosen.Effect
 	d.Predicted = &effect
 	d.Act = &telemetry.Act{ID: d.ID, Kind: d.Kind, Class: d.Class, Target: d.Target, Summary: chosen.Summary + "; " + balance(chosen), Lease: c.spec.Lease}
@@ -170,8 +171,8 @@ func (p *pass) intend(c confirmed, d *telemetry.Decision, chosen Proposal) {
 // balance is the net benefit in words.
 func balance(p Proposal) string {
 	s := fmt.Sprintf("gains %.0f, costs %.0f useful GPU-seconds", p.Gain, p.Cost+p.Risk)
-	if p.Safety && p.Gain <= p.Cost+p.Risk {
-		s += ", taken for safety"
+	if p.Safety {
+		s += ", taken for safety whatever the sum"
 	}
 	return s
 }

@@ -236,10 +236,10 @@ func TestReceiptsThatFitNothing(t *testing.T) {
 	d := b.only()
 	id := d.Steps[0].Step.ID
 	for name, r := range map[string]telemetry.Receipt{
-		"unknown step":         {StepID: "d-000009.1", Result: telemetry.Done},
-		"step that has one":    {StepID: id, Result: telemetry.Failed},
-		"spontaneous, no undo": {StepID: id, Kind: telemetry.StepPowerCap, Result: telemetry.Done, Spontaneous: true},
-		"undo not spontaneous": {StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Done},
+		"unknown step":            {StepID: "d-000009.1", Result: telemetry.Done},
+		"step that has one":       {StepID: id, Result: telemetry.Failed},
+		"spontaneous, no undo":    {StepID: id, Kind: telemetry.StepPowerCap, Result: telemetry.Done, Spontaneous: true},
+		"undo not spontaneous":    {StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Done},
 		"its owner's undo failed": {StepID: id, Kind: telemetry.StepUndo, Result: telemetry.Failed, Spontaneous: true},
 	} {
 		if next := rebalancer.WithNews(d, r, b.w.now); next != nil {

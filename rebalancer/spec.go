@@ -62,6 +62,10 @@ type PolicySpec struct {
 	// MaxCut is the largest cut of one power cap, as a share of the device's
 	// default limit.
 	MaxCut float64 `yaml:"max_cut" json:"max_cut"`
+	// Floor is the least power limit that a cap sets, as a share of the device's
+	// default limit. Agents have a limit of their own, half unless their file
+	// says otherwise, and refuse what is below it.
+	Floor float64 `yaml:"floor" json:"floor"`
 }
 
 // Filter asks for N samples beyond the mark among the last M.
@@ -120,6 +124,7 @@ func (s PolicySpec) Validate() error {
 	want(s.Margin > 0, "margin %v: want more than 0, or an undo brings the violation straight back", s.Margin)
 	want(s.Predict >= 0, "predict: want 0s (off) or more")
 	want(s.MaxCut > 0 && s.MaxCut <= 1, "max_cut %v: want a share above 0, at most 1", s.MaxCut)
+	want(s.Floor >= 0 && s.Floor < 1, "floor %v: want a share from 0 to below 1", s.Floor)
 	if len(errs) > 0 {
 		return fmt.Errorf("policy %q: %w", s.Type, errors.Join(errs...))
 	}

@@ -112,6 +112,7 @@ const (
 	slowdownC = 90.0
 	defaultW  = 700.0
 	minW      = 200.0
+	leastCapW = 350.0 // the floor of the default policy
 )
 
 func (d *device) power() float64    { return min(d.load, d.limit) }

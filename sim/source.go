@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,9 @@ const samplePeriod = 100 * time.Millisecond
 
 // keepSamples is how many samples a driver buffer holds.
 const keepSamples = 120
+
+// lookupWait bounds what GPUs that hang may hold up an enumeration.
+const lookupWait = 5 * time.Second
 
 // Source returns the devices of a node as its driver would show them. A call
 // fails, hangs or says nothing as the GPU's faults have it. Several sources may
@@ -33,7 +37,14 @@ type source struct {
 	open  bool // under world.mu
 	calls atomic.Uint64
 	buf   *sampler
+
+	one sync.Mutex // one enumeration at a time
+	// lookups are those under way, by slot, under world.mu: a GPU that hangs has
+	// one, however often it is asked for.
+	lookups map[int32]chan error
 }
+
+const callHandle = "nvmlDeviceGetHandleByIndex_v2"
 
 // Open begins to keep samples, as a driver does for its clients.
 func (s *source) Open() error {
@@ -51,6 +62,7 @@ func (s *source) Close() error {
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	s.open = false
+	s.lookups = nil
 	s.world.faulted.Broadcast()
 	return nil
 }
@@ -62,22 +74,25 @@ func (s *source) Driver() (exporter.Driver, error) {
 
 func (s *source) Calls() uint64 { return s.calls.Load() }
 
-// Devices looks every GPU of the node up. As with a real driver that touches
-// the GPU: a lost one fails and a hung one holds the caller up.
+// Devices looks every GPU of the node up, all at once. As with a real driver
+// that touches the GPU: a lost one fails. One that hangs is reported so after a
+// while and does not keep the others from being found.
 func (s *source) Devices() ([]exporter.Found, error) {
+	s.one.Lock()
+	defer s.one.Unlock()
 	n := &s.world.nodes[s.node]
-	found := make([]exporter.Found, n.count)
+	devices := make([]*device, n.count)
+	answers := make([]chan error, n.count)
 	for slot := range n.count {
-		id := &s.world.ids[n.first+slot]
-		d := &device{
-			source: s, gpu: n.first + slot,
-			identity: exporter.Identity{
-				UUID: id.uuid, PCI: fmt.Sprintf("00000000:%02X:00.0", id.pciBus), Index: int(slot),
-				Model: n.model.Name, Serial: id.serial, Arch: n.model.Architecture.String(), Links: n.model.NVLinks,
-			},
-		}
-		f := exporter.Found{Index: int(slot), PCI: d.identity.PCI, UUID: id.uuid}
-		if f.Err = d.call("nvmlDeviceGetHandleByIndex_v2", func(*Reading) error { return nil }); f.Err == nil {
+		devices[slot] = s.device(slot)
+		answers[slot] = s.lookup(slot, devices[slot])
+	}
+	late := make(chan struct{})
+	defer time.AfterFunc(lookupWait, func() { close(late) }).Stop()
+	found := make([]exporter.Found, n.count)
+	for slot, d := range devices {
+		f := exporter.Found{Index: slot, PCI: d.identity.PCI, UUID: d.identity.UUID}
+		if f.Err = s.await(int32(slot), answers[slot], late); f.Err == nil {
 			f.Device = d
 		} else if exporter.FaultOf(f.Err) == exporter.NotInitialized {
 			return nil, f.Err
@@ -85,6 +100,55 @@ func (s *source) Devices() ([]exporter.Found, error) {
 		found[slot] = f
 	}
 	return found, nil
+}
+
+func (s *source) device(slot int32) *device {
+	n := &s.world.nodes[s.node]
+	id := &s.world.ids[n.first+slot]
+	return &device{
+		source: s, gpu: n.first + slot,
+		identity: exporter.Identity{
+			UUID: id.uuid, PCI: fmt.Sprintf("00000000:%02X:00.0", id.pciBus), Index: int(slot),
+			Model: n.model.Name, Serial: id.serial, Arch: n.model.Architecture.String(), Links: n.model.NVLinks,
+		},
+	}
+}
+
+// lookup begins to look a GPU up, or joins the lookup that still hangs.
+func (s *source) lookup(slot int32, d *device) chan error {
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	if under := s.lookups[slot]; under != nil {
+		return under
+	}
+	answer := make(chan error, 1)
+	if s.lookups == nil {
+		s.lookups = map[int32]chan error{}
+	}
+	s.lookups[slot] = answer
+	go func() { answer <- d.call(callHandle, func(*Reading) error { return nil }) }()
+	return answer
+}
+
+// await takes a lookup's answer, or says that the GPU hangs once the wait for
+// all of them is over.
+func (s *source) await(slot int32, answer chan error, late <-chan struct{}) error {
+	var err error
+	select {
+	case err = <-answer:
+	default:
+		select {
+		case err = <-answer:
+		case <-late:
+			return fault(callHandle, exporter.Hung, 0)
+		}
+	}
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	if s.lookups[slot] == answer {
+		delete(s.lookups, slot)
+	}
+	return err
 }
 
 // device is one GPU of a source.
@@ -141,6 +205,8 @@ func (d *device) value(name string, read func(*Reading) error) error {
 	})
 }
 
+var _ exporter.MemoryThresholder = (*device)(nil)
+
 func (d *device) Identity() exporter.Identity { return d.identity }
 
 func (d *device) Utilization() (gpu, memory float64, err error) {
@@ -190,6 +256,20 @@ func (d *device) Margin() (celsius float64, err error) {
 func (d *device) SlowdownThreshold() (celsius float64, err error) {
 	err = d.value("nvmlDeviceGetTemperatureThreshold", func(r *Reading) error {
 		celsius = r.Model.SlowdownC
+		return nil
+	})
+	return celsius, err
+}
+
+// MemoryThreshold is the memory temperature above which the driver lowers the
+// clock; products without a memory sensor have none.
+func (d *device) MemoryThreshold() (celsius float64, err error) {
+	const name = "nvmlDeviceGetTemperatureThreshold"
+	err = d.value(name, func(r *Reading) error {
+		if !r.HasMemorySensor() {
+			return unsupported(name)
+		}
+		celsius = r.Model.MemoryMaxC
 		return nil
 	})
 	return celsius, err

@@ -294,6 +294,117 @@ func TestHungCallEndsWithTheFaultOrTheSource(t *testing.T) {
 	})
 }
 
+// TestHungGPUDoesNotHideTheOthers: enumeration names the one that hangs after
+// a bound, joins its lookup the next time, and finds it when it answers.
+func TestHungGPUDoesNotHideTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := loadWorld(t, "hot-row")
+		s, all := openNode(t, w, "a-1")
+		hang := func(on bool) {
+			for _, slot := range []int{2, 5} {
+				if err := w.SetFault("a-1", slot, FaultHung, on); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want := func(hung int) {
+			t.Helper()
+			found, err := s.Devices()
+			if err != nil || len(found) != len(all) {
+				t.Fatalf("%d devices, %v", len(found), err)
+			}
+			for i, f := range found {
+				bad := exporter.FaultOf(f.Err) == exporter.Hung
+				if f.UUID != all[i].UUID || f.PCI != all[i].PCI || (f.Device == nil) != bad || bad != (hung > 0 && (i == 2 || i == 5)) {
+					t.Errorf("GPU %d: %+v", i, f)
+				}
+			}
+		}
+		hang(true)
+		for range 3 {
+			began := time.Now()
+			want(2)
+			if waited := time.Since(began); waited != lookupWait {
+				t.Errorf("enumeration with two hung GPUs took %s, want %s", waited, lookupWait)
+			}
+		}
+		if n := len(s.(*source).lookups); n != 2 {
+			t.Errorf("%d lookups under way, want one for each hung GPU", n)
+		}
+		hang(false)
+		synctest.Wait()
+		want(0)
+		hang(true)
+		want(2)
+		if err := s.Close(); err != nil { // ends the lookups
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := s.Open(); err != nil {
+			t.Fatal(err)
+		}
+		hang(false)
+		want(0)
+	})
+}
+
+// TestSourceHeadroomIsTheWorlds: the exporter's reader over the source comes to
+// the headroom that the world has, memory included.
+func TestSourceHeadroomIsTheWorlds(t *testing.T) {
+	for _, m := range Models() {
+		w := parseWorld(t, fmt.Sprintf(`
+name: one
+rows: [{name: a, inlet_celsius: 30}]
+nodes: [{name: n, row: a, model: %s, gpus: 1}]
+jobs: [{name: j, kind: proc, owner: o, shape: inference, gpus: [n/0]}]
+`, m.Key))
+		run(w, 3*time.Minute)
+		_, found := openNode(t, w, "n")
+		writer, err := w.Writer("n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit, err := found[0].Device.(exporter.MemoryThresholder).MemoryThreshold()
+		if m.MemoryMaxC == 0 {
+			if exporter.FaultOf(err) != exporter.Unsupported {
+				t.Errorf("%s: memory threshold %v, %v", m.Key, limit, err)
+			}
+		} else if err != nil || limit != m.MemoryMaxC {
+			t.Errorf("%s: memory threshold %v, %v, want %v", m.Key, limit, err, m.MemoryMaxC)
+		}
+		headroom := func(want float64) {
+			t.Helper()
+			r := readOne(t, w, "n", 0)
+			got, err := exporter.Headroom(found[0].Device)
+			if again, err := writer.Headroom(found[0].UUID); err != nil || again != got {
+				t.Errorf("%s: the writer reads %v, %v", m.Key, again, err)
+			}
+			if err != nil || math.Abs(got-want) > 1 || math.Abs(r.HeadroomC-want) > 1 {
+				t.Errorf("%s: headroom %v, %v, the world's is %v, want %v", m.Key, got, err, r.HeadroomC, want)
+			}
+		}
+		core := readOne(t, w, "n", 0).CoreC
+		headroom(m.SlowdownC - float64(core))
+		if m.MemoryMaxC > 0 { // the memory comes closer to its limit than the core
+			g := &w.gpus[0]
+			g.memoryC = m.MemoryMaxC - 3
+			g.sense()
+			headroom(3)
+		}
+		for _, f := range []Fault{FaultBlank, FaultLost} {
+			if err := w.SetFault("n", 0, f, true); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := writer.Headroom(found[0].UUID); err == nil {
+				t.Errorf("%s: %s, and a headroom of %v", m.Key, f, v)
+			}
+		}
+		if v, err := writer.Headroom("GPU-none"); err == nil {
+			t.Errorf("%s: headroom %v of a GPU that is not there", m.Key, v)
+		}
+	}
+}
+
 func TestBusySamples(t *testing.T) {
 	w := loadWorld(t, "hot-row")
 	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

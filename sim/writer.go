@@ -11,8 +11,9 @@ import (
 // Writer is what a privileged process on a node may do to its GPUs. Every call
 // goes to the simulated driver, which fails as the GPU's faults have it.
 type Writer struct {
-	world *World
-	node  int32
+	world  *World
+	node   int32
+	source *source // for what it reads
 }
 
 // Writer returns the writer of a node.
@@ -22,7 +23,20 @@ func (w *World) Writer(nodeName string) (*Writer, error) {
 	if _, err := w.find(nodeName, 0); err != nil {
 		return nil, err
 	}
-	return &Writer{world: w, node: w.places[nodeName]}, nil
+	node := w.places[nodeName]
+	return &Writer{world: w, node: node, source: &source{world: w, node: node, open: true}}, nil
+}
+
+// Headroom reads how far a GPU is from slowing down, in celsius, through the
+// driver, as the exporter does. It waits while the GPU's driver calls hang.
+func (wr *Writer) Headroom(uuid string) (celsius float64, err error) {
+	n := &wr.world.nodes[wr.node]
+	for slot := range n.count {
+		if d := wr.source.device(slot); d.identity.UUID == uuid {
+			return exporter.Headroom(d)
+		}
+	}
+	return 0, fmt.Errorf("GPU %q is not on node %q", uuid, n.Name)
 }
 
 // enter finds a GPU by its UUID and waits while its driver calls hang. The

@@ -65,6 +65,18 @@ func unitSign(unit string) string {
 	return unit
 }
 
+// Plain is a metric's name in words, without what it describes and its unit.
+func Plain(signal string) string {
+	s := signal
+	for _, prefix := range []string{"gpu_", "node_"} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	for _, unit := range []string{"_celsius", "_watts", "_ratio", "_bytes", "_seconds", "_hertz"} {
+		s = strings.TrimSuffix(s, unit)
+	}
+	return strings.ReplaceAll(s, "_", " ")
+}
+
 // Explain writes why, why this, why not the others, and whether it helped.
 func (d *Decision) Explain(w io.Writer) {
 	fmt.Fprintf(w, "%s  %s  %s/%s (%s, %s)  %s\n", d.ID, d.Time.UTC().Format(time.RFC3339), d.Policy, d.Kind, d.Class, d.Mode, d.Outcome)

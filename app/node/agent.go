@@ -30,10 +30,10 @@ func Agent(ctx context.Context, cfg *config.Agent, log *slog.Logger) error {
 		return err
 	}
 	defer conn.Close()
-	writer := nvml.NewWriter(nvml.WithLibraryPath(cfg.Library))
+	writer := newLazyWriter(nvml.NewWriter(nvml.WithLibraryPath(cfg.Library)))
 	defer writer.Close()
 
-	opt := agent.Options{Config: agentConfig(cfg), Writer: &lazyWriter{w: writer}, Bus: conn, Log: log}
+	opt := agent.Options{Config: agentConfig(cfg), Writer: writer, Headroom: writer.Headroom, Bus: conn, Log: log}
 	a, err := agent.New(opt)
 	if err != nil {
 		return err
@@ -47,7 +47,8 @@ func Agent(ctx context.Context, cfg *config.Agent, log *slog.Logger) error {
 
 func agentConfig(cfg *config.Agent) agent.Config {
 	c := agent.Config{
-		Node: cfg.Node, TrustedKeys: cfg.TrustedKeys, MinPowerRatio: cfg.Limits.PowerMinPercent / 100,
+		Node: cfg.Node, TrustedKeys: cfg.TrustedKeys,
+		MinPowerWatts: cfg.Limits.PowerMinWatts, MinPowerRatio: cfg.Limits.PowerMinPercent / 100, UndoHeadroomC: cfg.Limits.UndoHeadroomCelsius,
 		MaxLease: time.Duration(cfg.Limits.MaxLease), RequireSync: cfg.Clock.RequireSync,
 		Ledger: cfg.Ledger, AcceptEpoch: cfg.AcceptEpoch,
 	}

@@ -17,10 +17,19 @@ const signalHeadroom = "gpu_thermal_headroom_celsius"
 
 // Where the judge has no fit yet, resistance is bounded from the side that
 // errs towards a cool device: a watt less is taken to cool little, a watt more
-// to heat much. Air-cooled and liquid-cooled data-centre GPUs lie between.
+// to heat much. Air-cooled and liquid-cooled data-centre GPUs lie between. The
+// air that enters is never above warmestInlet (the widest class that data
+// centres allow), so all that the core has above it is made by the power.
 const (
-	leastR = 0.05 // °C/W, for the size of a cap
-	mostR  = 0.12 // °C/W, for an undo
+	leastR       = 0.05 // °C/W, for the size of a cap
+	mostR        = 0.12 // °C/W, for an undo
+	warmestInlet = 45.0 // °C
+	// unknownTau is the time constant of a device that the judge has not
+	// learned: what is rising is taken to go on rising that long.
+	unknownTau = 25.0 // s
+	// unknownFall bounds what such a rise may cost: air that warms up by more at
+	// once is a failed room, and what a fast device shows would be taken for it.
+	unknownFall = 10.0 // °C
 )
 
 const (
@@ -116,7 +125,7 @@ func (t *Thermal) look(s *rebalancer.Scene, n *cluster.Node, g *cluster.GPU) reb
 	}
 	out.Beyond = v.Value <= t.spec.Act || t.predicted(v)
 	if v.Value <= t.spec.Act {
-		v.Agrees = agrees(n, g, s.Now, t.spec.Act)
+		v.Agrees = agrees(n, g, s.Now)
 		out.Sure = v.Agrees != ""
 	}
 	v.Evidence = evidence(s, n, g)
@@ -137,25 +146,22 @@ func signal(g *cluster.GPU) (cluster.Reading, bool) {
 }
 
 // agrees names a second, independent value that says the same as a small
-// headroom: a thermal throttle reason, or the core temperature against the
-// absolute threshold where headroom came from the margin the driver reports.
-func agrees(n *cluster.Node, g *cluster.GPU, now time.Time, act float64) string {
-	fresh := func(id telemetry.ID) cluster.Opt {
-		if r, ok := g.Reading(id); ok && n.Fresh(r, now) {
-			return cluster.Some(r.V)
-		}
-		return cluster.Opt{}
-	}
+// headroom: a thermal throttle reason. The core temperature is none, since
+// headroom is made from the same sensor.
+func agrees(n *cluster.Node, g *cluster.GPU, now time.Time) string {
 	for _, id := range []telemetry.ID{throttleSW, throttleHW} {
-		if fresh(id).Or(0) != 0 {
+		if fresh(n, g, id, now).Or(0) != 0 {
 			return "throttle reason " + telemetry.ThrottleReasons[id-telemetry.GPUThrottleActiveSWPower]
 		}
 	}
-	core, threshold := fresh(telemetry.GPUTemperatureCelsiusCore), fresh(telemetry.GPUSlowdownThresholdCelsius)
-	if fresh(telemetry.GPUSlowdownOffsetCelsius).OK && core.OK && threshold.OK && threshold.V-core.V <= act {
-		return "core temperature"
-	}
 	return ""
+}
+
+func fresh(n *cluster.Node, g *cluster.GPU, id telemetry.ID, now time.Time) cluster.Opt {
+	if r, ok := g.Reading(id); ok && n.Fresh(r, now) {
+		return cluster.Some(r.V)
+	}
+	return cluster.Opt{}
 }
 
 var evidenceIDs = []telemetry.ID{
@@ -210,18 +216,28 @@ type heat struct {
 // slope ends at headroom + slope·τ. It never counts on cooling to go on.
 func reckon(s *rebalancer.Scene, n *cluster.Node, g *cluster.GPU, limit float64) heat {
 	h := heat{headroom: g.HeadroomC.V, steady: g.HeadroomC.V, power: limit, tau: g.TauS}
-	if g.SlopeCPerS.OK && g.TauS.OK {
-		h.steady += min(g.SlopeCPerS.V*g.TauS.V, 0)
+	if fall := -g.SlopeCPerS.Or(0); g.TauS.OK {
+		h.steady -= max(fall*g.TauS.V, 0)
+	} else {
+		h.steady -= min(max(fall*unknownTau, 0), unknownFall)
 	}
-	if r, ok := g.Reading(telemetry.GPUPowerWatts); ok && n.Fresh(r, s.Now) {
-		h.power = min(r.V, limit)
-	}
+	drawn := fresh(n, g, telemetry.GPUPowerWatts, s.Now)
+	h.power = min(drawn.Or(limit), limit)
 	r := g.RCPerW
 	if !r.OK || r.V <= 0 {
 		r = s.LearnedR(g.UUID)
 	}
-	h.r, h.rKnown = r.Or(leastR), r.OK
+	h.r, h.rKnown = r.Or(leastResistance(drawn, fresh(n, g, telemetry.GPUTemperatureCelsiusCore, s.Now), g.SlopeCPerS)), r.OK
 	return h
+}
+
+// leastResistance is the least that fits what is seen. A device that cools is
+// still warmer than its power makes it, and would seem to resist more.
+func leastResistance(watts, core, slope cluster.Opt) float64 {
+	if !watts.OK || !core.OK || watts.V <= 0 || slope.Or(0) > 0 {
+		return leastR
+	}
+	return min(max((core.V-warmestInlet)/watts.V, leastR), mostR)
 }
 
 // Propose sizes a cap, the one act that is this policy's own.
@@ -234,23 +250,24 @@ func (t *Thermal) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telem
 	if !limit.OK || !g.GPU.MinW.OK {
 		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.Refuse(telemetry.RefusalUnknown, target, "its power limit or the least limit it accepts is not known")}
 	}
-	if limit.V-g.GPU.MinW.V < smallestCutWatts {
-		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.RefuseNumbers(telemetry.RefusalAtLimit, target, limit.V, g.GPU.MinW.V, "watts",
-			"the limit is %s already, the device accepts no less than %s", telemetry.Number(limit.V, "watts"), telemetry.Number(g.GPU.MinW.V, "watts"))}
+	least := max(g.GPU.MinW.V, t.spec.Floor*g.GPU.DefaultW.Or(0))
+	if limit.V-least < smallestCutWatts {
+		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.RefuseNumbers(telemetry.RefusalAtLimit, target, limit.V, least, "watts",
+			"the limit is %s already, no less than %s is set (device minimum, or floor of the policy)", telemetry.Number(limit.V, "watts"), telemetry.Number(least, "watts"))}
 	}
-	return t.cap(s, g, reckon(s, g.Node, g.GPU, limit.V), limit.V)
+	return t.cap(s, g, reckon(s, g.Node, g.GPU, limit.V), limit.V, least)
 }
 
 // cap solves for the power at which the steady headroom is the aim,
 //
 //	P = P_now − (aim − steady)/R
 //
-// within what the device accepts and what one act may cut.
-func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit float64) (rebalancer.Proposal, []telemetry.Refusal) {
+// within the least limit and what one act may cut.
+func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit, least float64) (rebalancer.Proposal, []telemetry.Refusal) {
 	target := g.Violation.Target
-	floor := max(g.GPU.MinW.V, h.power-t.spec.MaxCut*g.GPU.DefaultW.Or(limit))
+	floor := max(least, h.power-t.spec.MaxCut*g.GPU.DefaultW.Or(limit))
 	watts := min(math.Floor(max(h.power-(t.spec.Aim-h.steady)/h.r, floor)), limit)
-	watts = max(watts, math.Ceil(g.GPU.MinW.V))
+	watts = max(watts, math.Ceil(least))
 	after := h.steady + h.r*max(h.power-watts, 0)
 	short := rebalancer.RefuseNumbers(telemetry.RefusalNotEnough, target, after, t.spec.Aim, "celsius",
 		"at %s headroom is predicted to be %s, not the aim of %s", telemetry.Number(watts, "watts"), telemetry.Number(after, "celsius"), telemetry.Number(t.spec.Aim, "celsius"))
@@ -277,9 +294,9 @@ func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit 
 
 func (h heat) note() string {
 	if !h.rKnown {
-		return fmt.Sprintf("resistance not known, taken as %.2f °C/W", h.r)
+		return fmt.Sprintf("resistance not learned yet, at least %.3f °C/W; %s without the act", h.r, telemetry.Number(h.steady, "celsius"))
 	}
-	return fmt.Sprintf("%.3f °C/W, steady at %s without the act", h.r, telemetry.Number(h.steady, "celsius"))
+	return fmt.Sprintf("%.3f °C/W; %s without the act", h.r, telemetry.Number(h.steady, "celsius"))
 }
 
 // within is when an effect shows: 95 % of it after three time constants.
@@ -308,8 +325,8 @@ func (t *Thermal) benefit(s *rebalancer.Scene, g *cluster.GPU, h heat, watts flo
 	switch {
 	case hot(g) || h.headroom <= 0:
 		until = 0
-	case h.steady < 0 && h.tau.OK:
-		until = min(horizon, h.tau.V*math.Log((h.headroom-h.steady)/-h.steady))
+	case h.steady < 0:
+		until = min(horizon, h.tau.Or(unknownTau)*math.Log((h.headroom-h.steady)/-h.steady))
 	}
 	return (horizon - until) * (1 - slowedSpeed) * gang, cost
 }

@@ -113,10 +113,17 @@ func TestCapSize(t *testing.T) {
 		// It would end at 3 − 0.2·20 = −1, so P = 650 − 9/0.06 = 500
 		{"rising", func(d *device) { d.slope = -0.2 }, 500, -1 + 0.06*150, time.Minute, false},
 		{"cooling is not counted on", func(d *device) { d.slope = 0.5 }, 566, 3 + 0.06*84, time.Minute, false},
-		{"rise without a time constant", func(d *device) { d.slope, d.tau = -0.2, unknown }, 566, 3 + 0.06*84, time.Minute, false},
+		// Taken as 25 s: it would end at 3 − 0.2·25 = −2, so P = 650 − 10/0.06 = 483.3
+		{"rise without a time constant", func(d *device) { d.slope, d.tau = -0.2, unknown }, 483, -2 + 0.06*167, time.Minute, false},
+		// A rise of 1 °C/s is counted as 10 °C: P = 650 − 15/0.06 = 400
+		{"fast rise without a time constant", func(d *device) { d.slope, d.tau = -1, unknown }, 400, -7 + 0.06*250, time.Minute, false},
+		// The core is at 87 °C, so R is at least (87 − 45)/650 and P = 650 − 5/0.0646 = 572.6
+		{"resistance not known", func(d *device) { d.r = unknown }, 572, 3 + 42./650*78, time.Minute, false},
+		{"resistance of no device", func(d *device) { d.r = -1 }, 572, 3 + 42./650*78, time.Minute, false},
 		// P = 650 − 5/0.05 = 550
-		{"resistance not known", func(d *device) { d.r = unknown }, 550, 3 + 0.05*100, time.Minute, false},
-		{"resistance of no device", func(d *device) { d.r = -1 }, 550, 3 + 0.05*100, time.Minute, false},
+		{"resistance not known, cooling", func(d *device) { d.r, d.slope = unknown, 0.5 }, 550, 3 + 0.05*100, time.Minute, false},
+		// Without the power no resistance follows from the temperature.
+		{"neither resistance nor power known", func(d *device) { d.r, d.power = unknown, unknown }, 600, 3 + 0.05*100, time.Minute, false},
 		// One act cuts at most 0.4 · 700 = 280 W from the 650 W it draws.
 		{"largest cut", func(d *device) { d.slope = -2 }, 370, -37 + 0.06*280, time.Minute, true},
 		{"least limit", func(d *device) { d.slope, d.min = -2, 400 }, 400, -37 + 0.06*250, time.Minute, true},
@@ -124,6 +131,7 @@ func TestCapSize(t *testing.T) {
 		{"default not known", func(d *device) { d.slope, d.default_ = -2, unknown }, 370, -37 + 0.06*280, time.Minute, true},
 		{"power not known", func(d *device) { d.power = unknown }, 616, 3 + 0.06*84, time.Minute, false},
 		{"power above the limit is noise", func(d *device) { d.power = 720 }, 616, 3 + 0.06*84, time.Minute, false},
+		{"floor of the policy", func(d *device) { d.limit, d.power, d.slope = 500, 500, -1 }, 350, -17 + 0.06*150, time.Minute, true},
 		{"already capped", func(d *device) { d.limit, d.power = 500, 500 }, 416, 3 + 0.06*84, time.Minute, false},
 		{"fast device", func(d *device) { d.tau = 2 }, 566, 3 + 0.06*84, 15 * time.Second, false},
 		{"slow device", func(d *device) { d.tau = 100 }, 566, 3 + 0.06*84, 2 * time.Minute, false},
@@ -214,14 +222,8 @@ func TestDetect(t *testing.T) {
 		{name: "throttle reason not fresh", change: func(d *device) {
 			d.more = []cluster.Reading{{ID: telemetry.GPUThrottleActiveSWThermal, V: 1, At: now.Add(-time.Minute), Quality: telemetry.Quality_QUALITY_OK}}
 		}, seen: true, beyond: true},
-		{name: "core sensor agrees with the margin", change: func(d *device) {
-			d.more = []cluster.Reading{ok(telemetry.GPUSlowdownThresholdCelsius, 90), ok(telemetry.GPUSlowdownOffsetCelsius, -2)}
-		}, seen: true, beyond: true, agrees: "core temperature"},
-		{name: "core sensor disagrees", change: func(d *device) {
-			d.more = []cluster.Reading{ok(telemetry.GPUSlowdownThresholdCelsius, 99), ok(telemetry.GPUSlowdownOffsetCelsius, -2)}
-		}, seen: true, beyond: true},
 		{name: "the same sensor is no second value", change: func(d *device) {
-			d.more = []cluster.Reading{ok(telemetry.GPUSlowdownThresholdCelsius, 90)}
+			d.more = []cluster.Reading{ok(telemetry.GPUSlowdownThresholdCelsius, 90), ok(telemetry.GPUSlowdownOffsetCelsius, -2)}
 		}, seen: true, beyond: true},
 		{name: "slowdown in 14 s", change: func(d *device) { d.headroom, d.slope = 7, -0.5 }, seen: true, beyond: true},
 		{name: "slowdown in 35 s", change: func(d *device) { d.headroom, d.slope = 7, -0.2 }, seen: true},
