@@ -253,6 +253,44 @@ func TestEpoch(t *testing.T) {
 	r.mustDo(r.cap(550, epoch("b2", 1)))
 }
 
+// TestIDsOfANewJournal is a lost store: the journal counts anew and gives ids
+// that this ledger knows. They name new steps, and what the old ones hold is
+// still put back.
+func TestIDsOfANewJournal(t *testing.T) {
+	r := newRig(t)
+	step := func(bucket string) func(*telemetry.Order) {
+		return func(o *telemetry.Order) {
+			o.ID, o.Epoch = "d-000001.1", telemetry.Epoch{Incarnation: bucket, Revision: 1}
+		}
+	}
+	r.mustDo(r.cap(600, step("b1")))
+	// Until a person has said so, the new bucket's orders are refused for that.
+	r.wantRefused(r.cap(500, step("b2"), on("GPU-2")), telemetry.RefuseEpoch)
+	r.wantRefused(r.cap(600, step("b2")), telemetry.RefuseEpoch)
+	r.reopen(func(o *Options) { o.AcceptEpoch = true })
+	r.mustDo(r.cap(500, step("b2"), on("GPU-2")))
+	r.wantLimit("GPU-2", 500)
+	r.mustDo(r.order(telemetry.StepUndo, of("d-000001.1"), on("GPU-2"), func(o *telemetry.Order) { o.Epoch.Incarnation = "b2" }))
+	r.wantLimit("GPU-2", 700)
+	r.wantLimit(gpu, 600)
+
+	// The old step's lease ends under a name that nobody mistakes for the new one.
+	h, ok := r.a.holdOf(gpu)
+	if !ok || h.Step != "d-000001.1@b1" {
+		t.Fatalf("held as %q, %v", h.Step, ok)
+	}
+	h.Until = time.Now().Add(-time.Second)
+	r.a.mu.Lock()
+	r.a.held[gpu] = h
+	r.a.mu.Unlock()
+	r.a.expire(h)
+	r.wantLimit(gpu, 700)
+	last := r.bus.get()[len(r.bus.get())-1]
+	if last.StepID != "d-000001.1@b1" || !last.Spontaneous {
+		t.Errorf("receipt of %q", last.StepID)
+	}
+}
+
 func TestConfigRefuses(t *testing.T) {
 	good := newRig(t).o.Config
 	for name, change := range map[string]func(*Config){

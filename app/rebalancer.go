@@ -77,10 +77,7 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 		return err
 	}
 
-	// The journal must be there before anything is decided.
-	if err := ensureStreams(ctx, r.conn, r.log); err != nil {
-		return err
-	}
+	// Without streams there is no lease, and without a lease nothing is decided.
 	p.Add("streams", func(ctx context.Context) error { return r.conn.KeepStreams(ctx, bus.DefaultStreams()) })
 	policies, err := policy.New(r.policies)
 	if err != nil {
@@ -135,28 +132,6 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 		p.Serve("rebalancer metrics", ln, mux)
 	}
 	return nil
-}
-
-// ensureStreams waits for the bus as long as it takes: a rebalancer without a
-// journal must not act, and need not die.
-func ensureStreams(ctx context.Context, conn *bus.Conn, log *slog.Logger) error {
-	for {
-		err := conn.Ready(ctx)
-		if err == nil {
-			if err = conn.EnsureStreams(ctx, bus.DefaultStreams()); err == nil {
-				return nil
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		log.Warn("the bus's streams are not there yet; trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 // orders hands signed orders to the bus.

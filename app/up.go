@@ -276,3 +276,24 @@ func dataFolder(name string) (dir string, cleanup func(), err error) {
 	dir, err = os.MkdirTemp("", "evenkeel-up-")
 	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
+
+// ensureStreams waits for the streams, so that the first decision need not.
+func ensureStreams(ctx context.Context, conn *bus.Conn, log *slog.Logger) error {
+	for {
+		err := conn.Ready(ctx)
+		if err == nil {
+			if err = conn.EnsureStreams(ctx, bus.DefaultStreams()); err == nil {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Warn("the bus's streams are not there yet; trying again", "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -38,7 +38,7 @@ const (
 
 // advice says what each fault of a driver means and what to do about it.
 var advice = map[Fault]string{
-	NoLibrary:      "libnvidia-ml.so.1 was not found: install the NVIDIA driver on this node; in a container, start it with the NVIDIA runtime or mount the library and name it by `library` in the file or EVENKEEL_NVML_LIBRARY",
+	NoLibrary:      "libnvidia-ml.so.1 was not found or cannot be loaded: install the NVIDIA driver on this node; in a container, start it with the NVIDIA runtime or mount the library and name it by `library` in the file or EVENKEEL_NVML_LIBRARY",
 	NotLoaded:      "the library is there and the kernel driver is not: load it (modprobe nvidia) and look at dmesg for why it is not loaded",
 	Mismatch:       "the library and the kernel driver are of different versions, as after an upgrade without a reboot: reboot, or unload and load the kernel driver",
 	NoPermission:   "the driver refuses this user: allow it to open /dev/nvidiactl and /dev/nvidia*; in a container, request the GPUs",

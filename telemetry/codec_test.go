@@ -259,3 +259,22 @@ func BenchmarkDecodeFrame(b *testing.B) {
 		}
 	}
 }
+
+func TestCheckReceipt(t *testing.T) {
+	for _, c := range []struct {
+		name, subject string
+		receipt       Receipt
+		why           DropReason
+	}{
+		{"its own", ReceiptSubject("a"), Receipt{Node: "a", Target: Target{Node: "a"}}, ""},
+		{"no names", ReceiptSubject("a"), Receipt{}, ""},
+		{"another node", ReceiptSubject("a"), Receipt{Node: "b"}, DropForeign},
+		{"another target", ReceiptSubject("a"), Receipt{Node: "a", Target: Target{Node: "b"}}, DropForeign},
+		{"no subject of a node", "ek.v1.receipt.Bad", Receipt{}, DropForeign},
+	} {
+		err := CheckReceipt(c.subject, &c.receipt)
+		if c.why == "" && (err != nil || c.receipt.Node != "a") || c.why != "" && (err == nil || WhyDropped(err) != c.why) {
+			t.Errorf("%s: %v, node %q", c.name, err, c.receipt.Node)
+		}
+	}
+}

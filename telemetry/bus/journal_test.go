@@ -378,3 +378,40 @@ func TestAppendAll(t *testing.T) {
 		}
 	})
 }
+
+// TestKeepStreams restarts the server without its store: what writes to it
+// goes on, without anybody's help.
+func TestKeepStreams(t *testing.T) {
+	o := embedded.Options{StoreDir: t.TempDir(), Port: freePort(t), Users: users("node1")}
+	server := startEmbedded(t, o)
+	w := world{url: server.URL()}
+	ctx := bounded(t)
+	leader, agent := w.connect(t, bus.UserRebalancer), w.connect(t, telemetry.AgentUser("node1"))
+	keeping, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- leader.KeepStreams(keeping, small()) }()
+	eventually(t, "the journal is there", func() bool {
+		_, err := leader.Append(ctx, 0, record("a"))
+		return err == nil
+	})
+	server.Shutdown()
+	o.StoreDir = t.TempDir()
+	startEmbedded(t, o)
+	eventually(t, "a new journal", func() bool {
+		_, err := leader.Append(ctx, 0, record("b"))
+		return err == nil
+	})
+	stored := make(chan struct{})
+	if err := agent.PublishReceipt("node1", telemetry.Receipt{StepID: "s"}, func() { close(stored) }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-stored:
+	case <-ctx.Done():
+		t.Error("the receipt is not stored")
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}

@@ -81,7 +81,7 @@ func (a *Actuator) Can(v *cluster.View, s telemetry.Step) []telemetry.Refusal {
 
 // Do sends the order until there is a receipt, ctx ends or the step expires.
 func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
-	if r, ok := a.receipt(s.ID); ok {
+	if r, ok := a.receipt(s.ID); ok && (r.Node == "" || r.Node == s.Target.Node) {
 		return r, nil
 	}
 	come := a.expect(s)
@@ -98,7 +98,7 @@ func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt,
 		select {
 		case <-come:
 			t.Stop()
-			if r, ok := a.receipt(s.ID); ok {
+			if r, ok := a.receipt(s.ID); ok && (r.Node == "" || r.Node == s.Target.Node) {
 				return r, nil
 			}
 		case <-ctx.Done():
@@ -138,7 +138,11 @@ func (a *Actuator) Receipt(r telemetry.Receipt) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, twice := a.receipts.get(r.StepID); twice {
+	s, sent := a.sent.get(r.StepID)
+	if sent && r.Node != "" && r.Node != s.Target.Node {
+		return // another node cannot know
+	}
+	if old, twice := a.receipts.get(r.StepID); twice && (!sent || old.Node == r.Node) {
 		return // the first one is final
 	}
 	a.receipts.put(r.StepID, r)
