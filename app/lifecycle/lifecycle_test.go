@@ -62,7 +62,7 @@ func TestTakenAddressIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	want := "page: " + ln.Addr().String() + " is taken by another process; stop it or choose another address with --listen"
+	want := "page: " + ln.Addr().String() + " is taken by another process; stop it or choose another address, by --listen or `listen` in the file"
 	if _, err := Listen("page", ln.Addr().String()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
