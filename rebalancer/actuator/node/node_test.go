@@ -393,3 +393,26 @@ func TestForgedReceipt(t *testing.T) {
 		})
 	}
 }
+
+// After a lost store the journal gives old ids to new steps: what was said of
+// the old ones does not count.
+func TestIDsOfANewJournal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		if r, err := act.Do(t.Context(), capStep()); err != nil || r.Result != telemetry.Done {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		agents.ledger = map[string]telemetry.Receipt{}
+		s := capStep()
+		s.Epoch.Incarnation = "b"
+		if r, err := act.Do(t.Context(), s); err != nil || r.Result != telemetry.Done || agents.effects != 2 {
+			t.Errorf("%+v, %v, done %d times, want 2", r, err, agents.effects)
+		}
+		// A late receipt of the old life, for another device.
+		act.Receipt(telemetry.Receipt{StepID: "d-000002.1", Node: "n1", Target: telemetry.Target{Node: "n1", UUID: "GPU-9"}, Result: telemetry.Done})
+		s.ID = "d-000002.1"
+		if r, err := act.Do(t.Context(), s); err != nil || r.Target.UUID != "GPU-1" || agents.effects != 3 {
+			t.Errorf("%+v, %v, done %d times, want 3", r, err, agents.effects)
+		}
+	})
+}
