@@ -31,7 +31,7 @@ type ending int
 
 const (
 	ended     ending = iota // there is a receipt
-	unseen                  // the backend has never seen the step
+	unseen                  // the backend has never seen the step, or its notice is over
 	abandoned               // this process may no longer act; the next leader asks
 )
 
@@ -69,8 +69,13 @@ func (e *Engine) start(ctx context.Context, s telemetry.Step, ask bool) {
 }
 
 func (x *execution) run(ctx context.Context) result {
-	if !pause(ctx, x.step.NotBefore.Sub(x.engine.now())) {
-		return x.with(telemetry.Receipt{}, abandoned)
+	if notice := x.step.NotBefore.Sub(x.engine.now()); notice > 0 {
+		if !pause(ctx, notice) {
+			return x.with(telemetry.Receipt{}, abandoned)
+		}
+		if !x.ask {
+			return x.with(telemetry.Receipt{}, unseen) // is it still wanted?
+		}
 	}
 	for {
 		now := x.engine.now()

@@ -60,6 +60,10 @@ func (e *Engine) sync(ctx context.Context) bool {
 		e.refuseForJournal()
 		return false
 	}
+	if mem.Fenced(epoch) {
+		e.log.Warn("another leader has written under a later epoch; nothing is done until the lease is clear", "own", epoch.Revision, "later", mem.Fence.Revision)
+		return false
+	}
 	mem.Seq = last
 	e.mem, e.synced, e.under = mem, true, epoch
 	e.log.Info("journal read", "sequence", last, "open", len(mem.Decisions))

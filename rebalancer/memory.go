@@ -27,13 +27,18 @@ const (
 type Memory struct {
 	Seq         uint64 `json:"seq"`
 	SnapshotSeq uint64 `json:"snapshot_seq"`
+	// Fence is the highest epoch that has written. Whoever leads under a lower
+	// one has lost the lease without having noticed.
+	Fence telemetry.Epoch `json:"fence,omitzero"`
 	// Decisions are those that still hold or wait for something; Closed the
 	// last that ended, oldest first.
 	Decisions map[string]*telemetry.Decision `json:"decisions,omitempty"`
 	Closed    []*telemetry.Decision          `json:"closed,omitempty"`
 	// Leases says from when the effect of a decision's act is leased.
 	Leases map[string]time.Time `json:"leases,omitempty"`
-	GPUs   map[string]GPUMemory `json:"gpus,omitempty"`
+	// LastStep is the highest step number that an open decision has used.
+	LastStep map[string]int       `json:"last_step,omitempty"`
+	GPUs     map[string]GPUMemory `json:"gpus,omitempty"`
 	// Modes are people's changes, by "policy/class"; either part may be empty.
 	Modes     map[string]telemetry.Mode `json:"modes,omitempty"`
 	Paused    bool                      `json:"paused,omitempty"`
@@ -98,9 +103,14 @@ type coverage struct {
 // Fold takes in the record with the given sequence.
 func (m *Memory) Fold(seq uint64, r telemetry.Record) error {
 	if r.Topic == telemetry.TopicSnapshot {
-		return m.restore(seq, r.Snapshot)
+		if err := m.restore(seq, r.Snapshot); err != nil {
+			return err
+		}
+		m.raise(r.Epoch)
+		return nil
 	}
 	m.Seq = seq
+	m.raise(r.Epoch)
 	m.trim(r.Time)
 	switch {
 	case r.Decision != nil:
@@ -119,6 +129,19 @@ func (m *Memory) Fold(seq uint64, r telemetry.Record) error {
 	return nil
 }
 
+// raise lifts the fence. Epochs of another life of the lease do not compare;
+// the newest record then says which one counts.
+func (m *Memory) raise(e telemetry.Epoch) {
+	if e.Incarnation != m.Fence.Incarnation || e.Revision > m.Fence.Revision {
+		m.Fence = e
+	}
+}
+
+// Fenced says that a later epoch than the given one has written.
+func (m *Memory) Fenced(e telemetry.Epoch) bool {
+	return m.Fence.Incarnation == e.Incarnation && m.Fence.Revision > e.Revision
+}
+
 func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 	before := m.Decisions[d.ID]
 	for i := range d.Steps {
@@ -133,9 +156,13 @@ func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 	}
 	if d.Ended.IsZero() {
 		put(&m.Decisions, d.ID, d)
+		if n := lastStep(d); n > m.LastStep[d.ID] {
+			put(&m.LastStep, d.ID, n)
+		}
 		return
 	}
 	delete(m.Decisions, d.ID)
+	delete(m.LastStep, d.ID)
 	delete(m.Leases, d.ID)
 	delete(m.seen, d.ID)
 	m.Closed = append(m.Closed, d)
@@ -309,7 +336,7 @@ func (m *Memory) held(d *telemetry.Decision) (Held, bool) {
 // Clone is a Memory that shares nothing that Fold or Step changes.
 func (m *Memory) Clone() Memory {
 	c := *m
-	c.Decisions, c.Leases, c.GPUs, c.Modes = maps.Clone(m.Decisions), maps.Clone(m.Leases), maps.Clone(m.GPUs), maps.Clone(m.Modes)
+	c.Decisions, c.Leases, c.LastStep, c.GPUs, c.Modes = maps.Clone(m.Decisions), maps.Clone(m.Leases), maps.Clone(m.LastStep), maps.Clone(m.GPUs), maps.Clone(m.Modes)
 	c.filters, c.seen = maps.Clone(m.filters), maps.Clone(m.seen)
 	c.Closed, c.Acts, c.Undos = slices.Clone(m.Closed), slices.Clone(m.Acts), slices.Clone(m.Undos)
 	return c

@@ -99,9 +99,15 @@ func (p *pass) explainRefusals() {
 	p.add(Entry{Topic: telemetry.TopicOutcome, Refused: &set})
 }
 
-// stepID is the next step id of a decision. Records of renewals are replaced,
-// so it counts on from the highest.
-func stepID(d *telemetry.Decision) string {
+// stepID is the next step id of a decision. Records of renewals are replaced
+// and steps that were not ordered taken back, so it counts on from the highest
+// that was ever written: an agent knows a step by its id.
+func (p *pass) stepID(d *telemetry.Decision) string {
+	return fmt.Sprintf("%s.%d", d.ID, max(lastStep(d), p.mem.LastStep[d.ID])+1)
+}
+
+// lastStep is the highest number of the steps of a decision.
+func lastStep(d *telemetry.Decision) int {
 	highest := 0
 	for _, s := range d.Steps {
 		var n int
@@ -109,13 +115,13 @@ func stepID(d *telemetry.Decision) string {
 			highest = max(highest, n)
 		}
 	}
-	return fmt.Sprintf("%s.%d", d.ID, highest+1)
+	return highest
 }
 
 // withStep is a copy of a decision with one more step on its way.
 func (p *pass) withStep(d *telemetry.Decision, s telemetry.Step) (*telemetry.Decision, *telemetry.Step) {
 	next := *d
-	s.ID, s.Decision, s.Epoch = stepID(d), d.ID, p.mem.Epoch
+	s.ID, s.Decision, s.Epoch = p.stepID(d), d.ID, p.mem.Epoch
 	if s.NotBefore.IsZero() {
 		s.NotBefore = p.now
 	}
