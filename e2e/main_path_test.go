@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -113,6 +114,21 @@ func TestMainPath(t *testing.T) {
 	}
 	golden(t, "testdata/explain.txt", shape(text))
 	s.checkSilentRest(t)
+}
+
+// TestNodeBinaryIsSmall: the file pages of the binary are most of what the
+// exporter holds in memory. Templates and reflection by name are what blow it
+// up, since the linker then keeps every method.
+func TestNodeBinaryIsSmall(t *testing.T) {
+	s := newStack(t)
+	info, err := os.Stat(filepath.Join(s.bin, "evenkeel-node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > 14<<20 {
+		t.Errorf("evenkeel-node has %d bytes, at most 14 MiB", info.Size())
+	}
 }
 
 // worldLimit reads the limit the driver enforces now, past everything cached.
