@@ -203,7 +203,7 @@ func (h *hostile) recover() {
 		h.agents[n.name].down = time.Time{}
 	}
 	for _, g := range h.gpus {
-		g.stuck, g.hung = time.Time{}, time.Time{}
+		g.stuck, g.hung, g.load = time.Time{}, time.Time{}, 600 // what is idle shows little of how it would heat
 	}
 }
 

@@ -226,41 +226,36 @@ func (p *process) write(r telemetry.Record) bool {
 // runErrands makes one attempt at every step on its way.
 func (p *process) runErrands() {
 	for _, id := range slices.Sorted(maps.Keys(p.errands)) {
-		x, now := p.errands[id], p.s.world.now
-		if x == nil || now.Before(x.step.NotBefore) {
-			if x != nil {
-				x.noticed = true
-			}
-			continue
-		}
-		if x.noticed && !x.ask {
-			delete(p.errands, id)
-			p.unseen(x.step)
-			if x = p.errands[id]; x == nil {
-				continue
-			}
-		}
-		r, err := p.attempt(x)
-		last := x.step.Deadline
-		if x.step.Kind == telemetry.StepPowerCap {
-			last = last.Add(time.Duration(x.step.Lease))
-		}
+		x := p.errands[id]
 		switch {
-		case err == nil && r.Result == telemetry.Unknown && x.ask:
-			delete(p.errands, id)
+		case x == nil || p.dead():
+		case p.s.world.now.Before(x.step.NotBefore):
+			x.noticed = true
+		case x.noticed && !x.ask:
 			p.unseen(x.step)
-		case err == nil && r.Result != telemetry.Pending && r.Result != telemetry.Unknown:
-			delete(p.errands, id)
-			p.received(r)
-		case now.After(last):
-			delete(p.errands, id)
-			p.received(p.nothingKnown(x.step))
-		}
-		x.ask = true
-		if p.dead() {
-			return
+		default:
+			p.errand(x)
 		}
 	}
+}
+
+func (p *process) errand(x *errand) {
+	r, err := p.attempt(x)
+	last := x.step.Deadline
+	if x.step.Kind == telemetry.StepPowerCap {
+		last = last.Add(time.Duration(x.step.Lease))
+	}
+	switch {
+	case err == nil && r.Result == telemetry.Unknown && x.ask:
+		p.unseen(x.step)
+	case err == nil && r.Result != telemetry.Pending && r.Result != telemetry.Unknown:
+		delete(p.errands, x.step.ID)
+		p.received(r)
+	case p.s.world.now.After(last):
+		delete(p.errands, x.step.ID)
+		p.received(p.nothingKnown(x.step))
+	}
+	x.ask = true
 }
 
 func (p *process) nothingKnown(s telemetry.Step) telemetry.Receipt {
@@ -307,8 +302,10 @@ func (p *process) received(r telemetry.Receipt) {
 	}
 }
 
-// unseen is what follows when the backend knows nothing of a step.
+// unseen is what follows when the backend knows nothing of a step, or its
+// notice is over.
 func (p *process) unseen(s telemetry.Step) {
+	delete(p.errands, s.ID)
 	d := p.mem.Decisions[s.Decision]
 	if d == nil || pending(d) == nil || pending(d).ID != s.ID {
 		return
@@ -320,6 +317,7 @@ func (p *process) unseen(s telemetry.Step) {
 		p.giveUp(s, *why)
 	default:
 		p.start(s, false)
+		p.errand(p.errands[s.ID])
 	}
 }
 
