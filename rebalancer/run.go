@@ -239,7 +239,7 @@ func (e *Engine) news(ctx context.Context, r telemetry.Receipt) {
 	if _, leads := e.mayAct(e.now()); !leads || !e.sync(ctx) {
 		return // the leader writes it
 	}
-	for _, d := range e.mem.open() {
+	for _, d := range append(e.mem.open(), e.mem.Closed...) {
 		if next := WithNews(d, r, e.now()); next != nil {
 			e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 			return
