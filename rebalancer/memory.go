@@ -155,6 +155,9 @@ func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 		m.learn(d)
 	}
 	if d.Ended.IsZero() {
+		if before == nil { // or taken up again
+			m.Closed = slices.DeleteFunc(m.Closed, func(c *telemetry.Decision) bool { return c.ID == d.ID })
+		}
 		put(&m.Decisions, d.ID, d)
 		if n := lastStep(d); n > m.LastStep[d.ID] {
 			put(&m.LastStep, d.ID, n)
