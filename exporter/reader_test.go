@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"context"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -259,4 +260,31 @@ func TestReaders(t *testing.T) {
 	if SlowPeriod < 10*time.Second {
 		t.Error("the slow part is not slow")
 	}
+}
+
+// With a long tick the driver's samples come rarely and still count.
+func TestBusySecondsOfLongTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		d := w.gpus[0]
+		sink := &recorder{t: t}
+		e, err := New(Options{Node: "node-1", Source: w, Sink: sink, Period: 11 * time.Second}) // beyond what the driver may be silent for
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- e.Run(ctx) }()
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		from := number(t, gpuOf(t, sink.last(), d), telemetry.GPUBusySeconds)
+		time.Sleep(110 * time.Second)
+		if got := number(t, gpuOf(t, sink.last(), d), telemetry.GPUBusySeconds) - from; math.Abs(got-55) > 1 {
+			t.Errorf("%g s busy in 110 s at a half, want 55", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
