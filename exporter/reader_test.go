@@ -3,6 +3,7 @@ package exporter
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +286,38 @@ func TestBusySecondsOfLongTicks(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Values dropped of several series of one metric are one count.
+func TestInvalidIsOneCountPerMetric(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		d := w.gpus[0]
+		d.set(func(d *device) { d.core, d.hbm = 4294967295, 4294967295 })
+		e, sink := start(t, w)
+		ticks(16)
+		want := 2 * 15.0 // two sensors, and the slow part was made at the fifteenth or sixteenth tick
+		var got []float64
+		for _, f := range sink.all() {
+			n := 0
+			for _, s := range f.GetSamples() {
+				if telemetry.ID(s.GetId()) == telemetry.GPUSampleInvalid && s.GetLabels()[0] == "gpu_temperature_celsius" {
+					got = append(got, s.GetValue())
+					n++
+				}
+			}
+			if n > 1 {
+				t.Errorf("frame %d has the count %d times", f.GetSequence(), n)
+			}
+		}
+		if len(got) < 2 || got[len(got)-1] < want {
+			t.Errorf("counts %v, want at least %g in the end", got, want)
+		}
+		_, text := get(t, e.Handler(), "/metrics")
+		if n := strings.Count(text, `gpu_sample_invalid_total{metric="gpu_temperature_celsius"`); n != 1 {
+			t.Errorf("the series is exposed %d times", n)
 		}
 	})
 }
