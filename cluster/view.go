@@ -304,14 +304,11 @@ func Period(r telemetry.Rate, tick time.Duration) time.Duration {
 	return tick
 }
 
-// StaleAfter is the age from which a value counts as stale: three periods of
-// its own rate class. A row without a rhythm of its own follows the tick.
+// StaleAfter is the age from which a value in a View counts as stale: three
+// periods of its own rate class. A row without a rhythm of its own follows the
+// tick.
 func StaleAfter(id telemetry.ID, tick time.Duration) time.Duration {
-	rate := telemetry.Fast
-	if row := telemetry.RowOf(id); row != nil {
-		rate = row.Rate
-	}
-	return 3 * Period(rate, tick)
+	return 3 * Period(telemetry.RateOf(id), tick)
 }
 
 // GoneAfter is the silence from which a node counts as gone.

@@ -1,0 +1,37 @@
+package collector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
+)
+
+// send lets a node say one frame, changed as wanted.
+func (w *world) send(at time.Time, s *sender, change func(f *telemetry.Frame)) {
+	w.clock.set(at)
+	f := s.frame(at)
+	if change != nil {
+		change(f)
+	}
+	w.bus.send(frameSubject(s.name), encode(w.TB, f))
+	w.settle()
+}
+
+// Clocks of the slow part are shown from one slow part to the next.
+func TestSlowClocksLast(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	s.gpus[0].SetValue(telemetry.GPUClockHertzGraphics, 1.9e9)
+	w.tick(t0, s)
+	s.gpus[0].ClearValue(telemetry.GPUClockHertzGraphics)
+	for i := 1; i < 15; i++ {
+		w.send(t0.Add(time.Duration(i)*time.Second), s, func(f *telemetry.Frame) { f.SetHasSlowPart(false) })
+		_, body := w.get("/metrics")
+		if i < 3 {
+			continue // not ready yet
+		}
+		if v, ok := value(t, parse(t, body), "gpu_clock_hertz", "domain", "graphics"); !ok || v != 1.9e9 {
+			t.Fatalf("%d s after the slow part: graphics clock %g, shown %v", i, v, ok)
+		}
+	}
+}
