@@ -304,11 +304,15 @@ func Period(r telemetry.Rate, tick time.Duration) time.Duration {
 	return tick
 }
 
+// observed is how often a node is told of in observations. A View knows of a
+// faster tick no sooner than that.
+const observed = time.Second
+
 // StaleAfter is the age from which a value in a View counts as stale: three
-// periods of its own rate class. A row without a rhythm of its own follows the
-// tick.
+// periods of its own rate class, as far as observations carry it. A row without
+// a rhythm of its own follows the tick.
 func StaleAfter(id telemetry.ID, tick time.Duration) time.Duration {
-	return 3 * Period(telemetry.RateOf(id), tick)
+	return 3 * Period(telemetry.RateOf(id), max(tick, observed))
 }
 
 // GoneAfter is the silence from which a node counts as gone.

@@ -35,3 +35,21 @@ func TestSlowClocksLast(t *testing.T) {
 		}
 	}
 }
+
+// A node that ticks ten times a second is told of once a second, and its values
+// are shown all of that second.
+func TestFastTicksStayShown(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	tenth := func(f *telemetry.Frame) { f.SetPeriodNano(uint64(100 * time.Millisecond)) }
+	for i := range 30 {
+		at := t0.Add(time.Duration(i) * 100 * time.Millisecond)
+		w.send(at, s, tenth)
+		if i < 20 {
+			continue
+		}
+		_, body := w.get("/metrics")
+		if _, ok := value(t, parse(t, body), "gpu_power_watts"); !ok {
+			t.Fatalf("power is not shown at tick %d", i)
+		}
+	}
+}
