@@ -53,3 +53,35 @@ func TestFastTicksStayShown(t *testing.T) {
 		}
 	}
 }
+
+// A series whose label tells a state ends when the state changes.
+func TestOneDriverState(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	state := func(up float64, reason string) func(*telemetry.Frame) {
+		return func(f *telemetry.Frame) {
+			f.SetSamples([]*telemetry.Sample{
+				telemetry.Sample_builder{Id: uint32(telemetry.NodeDriverUp), Value: up, Labels: []string{reason}}.Build(),
+				telemetry.Sample_builder{Id: uint32(telemetry.NodeReaderSuccess), Value: 1, Labels: []string{"power"}}.Build(),
+			})
+		}
+	}
+	w.send(t0, s, state(1, ""))
+	w.send(t0.Add(time.Second), s, func(f *telemetry.Frame) { f.SetHasSlowPart(false) })
+	w.send(t0.Add(2*time.Second), s, state(0, "not_loaded"))
+	_, body := w.get("/metrics")
+	families := parse(t, body)
+	if f := families["evenkeel_driver_up"]; f == nil || len(f.Metric) != 1 {
+		t.Errorf("driver states told: %v", f)
+	}
+	if v, ok := value(t, families, "evenkeel_driver_up", "reason", "not_loaded"); !ok || v != 0 {
+		t.Errorf("driver up %g, told %v", v, ok)
+	}
+	w.send(t0.Add(3*time.Second), s, func(f *telemetry.Frame) { f.SetHasSlowPart(false) })
+	_, body = w.get("/metrics")
+	families = parse(t, body)
+	for _, name := range []string{"evenkeel_driver_up", "evenkeel_reader_success"} {
+		if f := families[name]; f == nil || len(f.Metric) != 1 {
+			t.Errorf("%s between two slow parts: %v", name, f)
+		}
+	}
+}
