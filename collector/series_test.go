@@ -1,6 +1,8 @@
 package collector
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,5 +85,41 @@ func TestOneDriverState(t *testing.T) {
 		if f := families[name]; f == nil || len(f.Metric) != 1 {
 			t.Errorf("%s between two slow parts: %v", name, f)
 		}
+	}
+}
+
+// A device that stops answering is named with its call, and the age of its last
+// sample goes on when its values have ended.
+func TestHungDeviceIsNamed(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 2)
+	w.tick(t0, s)
+	silent := &telemetry.GPU{}
+	silent.SetUuid(s.gpus[0].GetUuid())
+	silent.SetValue(telemetry.GPUUp, 0)
+	s.gpus[0] = silent
+	for i := 1; i <= 20; i++ {
+		silent.SetHung(telemetry.HungCall_builder{Call: "nvmlDeviceGetTemperature", ForMs: uint64(i) * 1000}.Build())
+		silent.SetFastAgeMs(uint32(i) * 1000)
+		w.tick(t0.Add(time.Duration(i)*time.Second), s)
+		if i < 3 {
+			continue
+		}
+		_, body := w.get("/metrics")
+		families := parse(t, body)
+		if v, ok := value(t, families, "evenkeel_driver_call_hung_seconds", "node", "a", "uuid", "GPU-a-0", "call", "nvmlDeviceGetTemperature"); !ok || v != float64(i) {
+			t.Errorf("%d s: call hung for %g s, told %v", i, v, ok)
+		}
+		if v, ok := value(t, families, "gpu_sample_age_seconds", "uuid", "GPU-a-0"); !ok || math.Abs(v-float64(i)) > 0.01 {
+			t.Errorf("%d s: age of the last sample %g s, told %v", i, v, ok)
+		}
+		if v, ok := value(t, families, "gpu_sample_age_seconds", "uuid", "GPU-a-1"); !ok || v > 0.01 {
+			t.Errorf("%d s: age of the other's sample %g s, told %v", i, v, ok)
+		}
+	}
+	s.gpus[0] = newGPU("GPU-a-0", 0)
+	w.tick(t0.Add(21*time.Second), s)
+	_, body := w.get("/metrics")
+	if strings.Contains(body, "evenkeel_driver_call_hung_seconds") {
+		t.Error("a call that returned is told as hung")
 	}
 }
