@@ -123,3 +123,28 @@ func TestHungDeviceIsNamed(t *testing.T) {
 		t.Error("a call that returned is told as hung")
 	}
 }
+
+// While the bus is not there nobody can be heard, and silence says nothing.
+func TestNotReadyWithoutBus(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	w.bus.cut = true
+	for i := range 30 {
+		w.clock.set(t0.Add(time.Duration(i) * time.Second))
+		w.beat()
+		if code, _ := w.get("/-/ready"); code != 503 {
+			t.Fatalf("ready %d after %d s without a bus", code, i)
+		}
+	}
+	w.bus.cut = false
+	w.tick(t0.Add(30*time.Second), s)
+	w.clock.set(t0.Add(32 * time.Second))
+	w.beat()
+	if code, _ := w.get("/-/ready"); code != 200 {
+		t.Errorf("ready %d after a full tick", code)
+	}
+	w.bus.cut = true
+	w.beat()
+	if code, _ := w.get("/-/ready"); code != 200 {
+		t.Errorf("ready %d: an outage takes away the page", code)
+	}
+}
