@@ -167,6 +167,7 @@ func (c *Collector) beat() {
 	if !c.opts.Bus.Connected() {
 		c.ready.wait(now)
 	}
+	c.nodes.sweep(now)
 	c.changes.notify()
 }
 

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -121,6 +122,32 @@ func TestHungDeviceIsNamed(t *testing.T) {
 	_, body := w.get("/metrics")
 	if strings.Contains(body, "evenkeel_driver_call_hung_seconds") {
 		t.Error("a call that returned is told as hung")
+	}
+}
+
+// Nodes that come and go leave nothing behind.
+func TestChurnLeavesNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	const days, each = 5, 20
+	for day := range days {
+		at := t0.Add(time.Duration(day) * 25 * time.Hour)
+		for i := range each {
+			w.tick(at, newSender(fmt.Sprintf("d%d-n%d", day, i), 1))
+		}
+		w.nodes.sweep(at)
+		w.View()
+		w.get("/metrics")
+	}
+	last := newSender("last", 1)
+	for i := range 64 { // every worker hears somebody
+		w.tick(t0.Add((days-1)*25*time.Hour+time.Duration(i)*time.Second), last, newSender(fmt.Sprintf("d%d-n%d", days-1, i%each), 1))
+	}
+	held := 0
+	for _, x := range w.workers {
+		held += len(x.bySubject)
+	}
+	if n := len(w.nodes.by); n != each+1 || held > n || len(w.families.nodes) > n {
+		t.Errorf("%d nodes, %d subjects, %d blocks are kept of %d nodes", n, held, len(w.families.nodes), each+1)
 	}
 }
 
