@@ -117,7 +117,7 @@ func (m *Memory) Fold(seq uint64, r telemetry.Record) error {
 	case r.Decision != nil:
 		m.foldDecision(r.Time, r.Decision)
 	case r.Refused != nil:
-		m.Refused = lastingKeys(r.Refused.Details)
+		m.Refused = lastingKeys(*r.Refused)
 	case r.Approval != nil:
 		m.foldApproval(*r.Approval)
 	case r.Mode != nil:

@@ -93,7 +93,7 @@ func (p *pass) nextID() string {
 // it are not those last written.
 func (p *pass) explainRefusals() {
 	set := p.refused.set()
-	if len(p.entries) > 0 || slices.Equal(lastingKeys(set.Details), p.mem.Refused) {
+	if len(p.entries) > 0 || slices.Equal(lastingKeys(set), p.mem.Refused) {
 		return
 	}
 	p.add(Entry{Topic: telemetry.TopicOutcome, Refused: &set})
