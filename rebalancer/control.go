@@ -122,7 +122,7 @@ func (e *Engine) change(verb string, q Request) (telemetry.Record, error) {
 		paused := verb == VerbPause
 		return telemetry.Record{Topic: telemetry.TopicMode, Mode: &telemetry.ModeChange{Paused: &paused, All: q.All && paused, By: q.By}}, nil
 	case VerbMode:
-		return modeRecord(q)
+		return e.modeRecord(q)
 	case VerbClose:
 		if !e.mem.Breaker.Open {
 			return telemetry.Record{}, errors.New("the breaker is closed")
@@ -148,7 +148,14 @@ func (e *Engine) change(verb string, q Request) (telemetry.Record, error) {
 	return telemetry.Record{Topic: telemetry.TopicApproval, Approval: &a}, nil
 }
 
-func modeRecord(q Request) (telemetry.Record, error) {
+func (e *Engine) modeRecord(q Request) (telemetry.Record, error) {
+	var names []string
+	for _, p := range e.config.Policies {
+		names = append(names, p.Spec().Type)
+	}
+	if q.Policy != "" && !slices.Contains(names, q.Policy) {
+		return telemetry.Record{}, fmt.Errorf("policy %q: there is none of this name; want one of %v, or none for all", q.Policy, names)
+	}
 	if !slices.Contains([]telemetry.Mode{telemetry.Observe, telemetry.Recommend, telemetry.Approve, telemetry.Enforce}, q.Mode) {
 		return telemetry.Record{}, fmt.Errorf("mode %q: want observe, recommend, approve or enforce", q.Mode)
 	}
