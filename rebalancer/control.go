@@ -70,10 +70,26 @@ func (e *Engine) Control(verb string, body []byte) ([]byte, error) {
 	}
 	select {
 	case a := <-q.reply:
+		var id longAgo
+		if errors.As(a.err, &id) {
+			return e.search(string(id))
+		}
 		return a.body, a.err
 	case <-t.C:
 		return nil, errors.New("the rebalancer does not answer in time")
 	}
+}
+
+// search explains a decision from the journal. It reads all of it, and so runs
+// in the goroutine of whoever asks: the leader has to act meanwhile.
+func (e *Engine) search(id string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	d, err := e.lookUp(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return encode(explained(d))
 }
 
 func (e *Engine) answer(ctx context.Context, verb string, body []byte) ([]byte, error) {
@@ -87,7 +103,7 @@ func (e *Engine) answer(ctx context.Context, verb string, body []byte) ([]byte, 
 	case VerbPlan:
 		return encode(e.Plan(e.now()))
 	case VerbExplain:
-		return e.explain(ctx, q)
+		return e.explain(q)
 	}
 	if !slices.Contains(Verbs, verb) {
 		return nil, fmt.Errorf("verb %q: want one of %v", verb, Verbs)
