@@ -93,6 +93,9 @@ func (a *audit) step(r telemetry.Record, before *telemetry.Decision, s telemetry
 			}
 		}
 	}
+	if !found && a.intents[s.Step.ID] && s.Receipt != nil { // taken up again on late word
+		found, a.acted[s.Step.Target.UUID] = true, r.Time
+	}
 	if found {
 		return
 	}

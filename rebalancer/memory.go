@@ -214,7 +214,7 @@ func (m *Memory) foldReceipt(at time.Time, d *telemetry.Decision, s telemetry.St
 // weather's doing, not the cap's, and is not kept.
 func (m *Memory) learn(d *telemetry.Decision) {
 	h, ok := m.held(d)
-	if !ok || h.Step.Kind != telemetry.StepPowerCap || d.Observed == nil {
+	if !ok || h.Step.Kind != telemetry.StepPowerCap || h.Step.Params.PowerLimitWatts == nil || d.Observed == nil {
 		return
 	}
 	for _, e := range powerEvidence(d) {

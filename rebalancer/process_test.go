@@ -139,6 +139,9 @@ func (p *process) pass() {
 	}
 	p.s.meanwhile()
 	p.carryOut(v, plan)
+	if !p.leads {
+		clear(p.errands) // abandoned; the next leader asks
+	}
 	if !p.leads || p.dead() {
 		return
 	}
@@ -192,7 +195,7 @@ func (p *process) start(s telemetry.Step, ask bool) {
 }
 
 func (p *process) write(r telemetry.Record) bool {
-	if p.dead() || !p.sync() {
+	if p.dead() || !p.synced || p.under != p.epoch.Revision {
 		return false
 	}
 	r.ID, r.Time, r.Epoch = fmt.Sprintf("%s-%d", p.name, p.mem.Seq+1), p.s.world.now, p.epoch
@@ -323,11 +326,7 @@ func (p *process) news(r telemetry.Receipt) {
 		return
 	}
 	p.s.heard[r.StepID] = true
-	about := p.open()
-	if !p.s.curt {
-		about = append(about, p.mem.Closed...)
-	}
-	for _, d := range about {
+	for _, d := range append(p.open(), p.mem.Closed...) {
 		if next := rebalancer.WithNews(d, r, p.s.world.now); next != nil {
 			p.write(telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 			return

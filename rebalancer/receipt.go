@@ -51,7 +51,10 @@ func withoutStep(d *telemetry.Decision, s telemetry.Step, why telemetry.Refusal,
 func acted(d *telemetry.Decision, r telemetry.Receipt, now time.Time) {
 	switch r.Result {
 	case telemetry.Done:
-		d.Outcome, d.VerifyBy = telemetry.OutcomeActed, now.Add(time.Duration(d.Predicted.Within))
+		d.Outcome, d.VerifyBy = telemetry.OutcomeActed, now
+		if d.Predicted != nil {
+			d.VerifyBy = now.Add(time.Duration(d.Predicted.Within))
+		}
 		return
 	case telemetry.Refused:
 		d.Outcome, d.Ending = telemetry.OutcomeRefused, fmt.Sprintf("refused where it would be done (%s): %s", r.Why, r.Detail)

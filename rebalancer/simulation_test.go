@@ -43,8 +43,6 @@ type simulated struct {
 	forget func(*rebalancer.Memory)
 	// unfenced plants another: an old leader goes on.
 	unfenced bool
-	// curt plants a third: late word on what has ended is not heard.
-	curt bool
 }
 
 // fail notes a violation.
@@ -180,7 +178,7 @@ func (s *simulated) person() {
 		p.write(r)
 	}
 	switch {
-	case p.dead() || !p.leads:
+	case p.dead() || !p.leads || !p.sync():
 	case s.audit.paused && (s.rng.IntN(30) == 0 || s.world.calm):
 		write(telemetry.TopicMode, telemetry.Record{Mode: &telemetry.ModeChange{Paused: &no, By: "ada"}})
 	case s.world.chance(150):
@@ -350,7 +348,6 @@ var defects = []struct {
 	{name: "no opting out", breaks: "opt-out", guards: []string{"optedIn"}},
 	{name: "settle times forgotten", breaks: "settle", arm: func(s *simulated) { s.forget = func(m *rebalancer.Memory) { m.GPUs = nil } }},
 	{name: "undos forgotten", breaks: "undo spacing", arm: func(s *simulated) { s.forget = func(m *rebalancer.Memory) { m.Undos = nil } }},
-	{name: "step numbers forgotten", breaks: "ids", arm: func(s *simulated) { s.forget = func(m *rebalancer.Memory) { m.LastStep = nil } }},
 	{name: "decisions forgotten", breaks: "budget", arm: func(s *simulated) {
 		s.forget = func(m *rebalancer.Memory) {
 			if len(m.Decisions) > 2 {
@@ -380,7 +377,6 @@ var defects = []struct {
 		}
 	}},
 	{name: "leaders that do not heed the fence", breaks: "one leader", arm: func(s *simulated) { s.unfenced = true }},
-	{name: "late word is not heard", breaks: "orphan", arm: func(s *simulated) { s.curt = true }},
 	{name: "append without compare", breaks: "one leader", arm: func(s *simulated) { s.log.lax = true }},
 	{name: "agents without a ledger", breaks: "at most once", arm: func(s *simulated) { s.world.ledgers = false }},
 	{name: "a plan that depends on its history", breaks: "pure", wrap: func(p rebalancer.Policy) rebalancer.Policy {
@@ -414,7 +410,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			if found == "" {
 				t.Errorf("not found in %d seeds, which broke %v", tried, others)
 			}
-			t.Logf("after %d seeds (others: %v): %s", tried, others, found)
+			t.Logf("after %d seeds: %s", tried, found[:min(len(found), 200)])
 		})
 	}
 }
