@@ -70,10 +70,26 @@ func (e *Engine) Control(verb string, body []byte) ([]byte, error) {
 	}
 	select {
 	case a := <-q.reply:
+		var id longAgo
+		if errors.As(a.err, &id) {
+			return e.search(string(id))
+		}
 		return a.body, a.err
 	case <-t.C:
 		return nil, errors.New("the rebalancer does not answer in time")
 	}
+}
+
+// search explains a decision from the journal. It reads all of it, and so runs
+// in the goroutine of whoever asks: the leader has to act meanwhile.
+func (e *Engine) search(id string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	d, err := e.lookUp(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return encode(explained(d))
 }
 
 func (e *Engine) answer(ctx context.Context, verb string, body []byte) ([]byte, error) {
@@ -87,7 +103,7 @@ func (e *Engine) answer(ctx context.Context, verb string, body []byte) ([]byte, 
 	case VerbPlan:
 		return encode(e.Plan(e.now()))
 	case VerbExplain:
-		return e.explain(ctx, q)
+		return e.explain(q)
 	}
 	if !slices.Contains(Verbs, verb) {
 		return nil, fmt.Errorf("verb %q: want one of %v", verb, Verbs)
@@ -122,7 +138,7 @@ func (e *Engine) change(verb string, q Request) (telemetry.Record, error) {
 		paused := verb == VerbPause
 		return telemetry.Record{Topic: telemetry.TopicMode, Mode: &telemetry.ModeChange{Paused: &paused, All: q.All && paused, By: q.By}}, nil
 	case VerbMode:
-		return modeRecord(q)
+		return e.modeRecord(q)
 	case VerbClose:
 		if !e.mem.Breaker.Open {
 			return telemetry.Record{}, errors.New("the breaker is closed")
@@ -148,7 +164,14 @@ func (e *Engine) change(verb string, q Request) (telemetry.Record, error) {
 	return telemetry.Record{Topic: telemetry.TopicApproval, Approval: &a}, nil
 }
 
-func modeRecord(q Request) (telemetry.Record, error) {
+func (e *Engine) modeRecord(q Request) (telemetry.Record, error) {
+	var names []string
+	for _, p := range e.config.Policies {
+		names = append(names, p.Spec().Type)
+	}
+	if q.Policy != "" && !slices.Contains(names, q.Policy) {
+		return telemetry.Record{}, fmt.Errorf("policy %q: there is none of this name; want one of %v, or none for all", q.Policy, names)
+	}
 	if !slices.Contains([]telemetry.Mode{telemetry.Observe, telemetry.Recommend, telemetry.Approve, telemetry.Enforce}, q.Mode) {
 		return telemetry.Record{}, fmt.Errorf("mode %q: want observe, recommend, approve or enforce", q.Mode)
 	}

@@ -54,13 +54,16 @@ func (e *Engine) start(ctx context.Context, s telemetry.Step, ask bool) {
 	e.running[s.ID] = true
 	x := execution{e, hand, s, ask}
 	e.workers.Go(func() {
-		select {
-		case e.slots <- struct{}{}:
-		case <-ctx.Done():
-			return
+		out, early := x.notice(ctx) // in no slot: others need not wait for it
+		if !early {
+			select {
+			case e.slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			out = x.run(ctx)
+			<-e.slots
 		}
-		out := x.run(ctx)
-		<-e.slots
 		select {
 		case e.results <- out:
 		case <-ctx.Done():
@@ -68,15 +71,20 @@ func (e *Engine) start(ctx context.Context, s telemetry.Step, ask bool) {
 	})
 }
 
-func (x *execution) run(ctx context.Context) result {
-	if notice := x.step.NotBefore.Sub(x.engine.now()); notice > 0 {
-		if !pause(ctx, notice) {
-			return x.with(telemetry.Receipt{}, abandoned)
-		}
-		if !x.ask {
-			return x.with(telemetry.Receipt{}, unseen) // is it still wanted?
-		}
+// notice waits until the step may begin. If it had to, early is set for a step
+// that was not ordered yet: is it still wanted?
+func (x *execution) notice(ctx context.Context) (out result, early bool) {
+	wait := x.step.NotBefore.Sub(x.engine.now())
+	switch {
+	case wait <= 0:
+		return result{}, false
+	case !pause(ctx, wait):
+		return x.with(telemetry.Receipt{}, abandoned), true
 	}
+	return x.with(telemetry.Receipt{}, unseen), !x.ask
+}
+
+func (x *execution) run(ctx context.Context) result {
 	for {
 		now := x.engine.now()
 		epoch, ok := x.engine.mayAct(now)

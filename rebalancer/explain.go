@@ -67,10 +67,10 @@ func describe(plan Plan) DryRun {
 	return out
 }
 
-func (e *Engine) explain(ctx context.Context, q Request) ([]byte, error) {
+func (e *Engine) explain(q Request) ([]byte, error) {
 	switch {
 	case q.Decision != "":
-		x, err := e.Explain(ctx, q.Decision)
+		x, err := e.Explain(q.Decision)
 		if err != nil {
 			return nil, err
 		}
@@ -87,19 +87,25 @@ func (e *Engine) explain(ctx context.Context, q Request) ([]byte, error) {
 	return nil, errors.New("explain: want a decision, a workload, or nothing")
 }
 
-// Explain tells one decision from what was seen to whether it helped. One that
-// ended long ago is looked up in the journal.
-func (e *Engine) Explain(ctx context.Context, id string) (Explanation, error) {
+// Explain tells one decision from what was seen to whether it helped. The error
+// for one that is not in Memory is a longAgo.
+func (e *Engine) Explain(id string) (Explanation, error) {
 	d, ok := e.mem.Decision(id)
 	if !ok {
-		var err error
-		if d, err = e.lookUp(ctx, id); err != nil {
-			return Explanation{}, err
-		}
+		return Explanation{}, longAgo(id)
 	}
+	return explained(d), nil
+}
+
+// longAgo is the id of a decision that only the journal may still have.
+type longAgo string
+
+func (id longAgo) Error() string { return fmt.Sprintf("decision %q is not in memory", string(id)) }
+
+func explained(d *telemetry.Decision) Explanation {
 	var b strings.Builder
 	d.Explain(&b)
-	return Explanation{Text: b.String(), Decisions: []*telemetry.Decision{d}}, nil
+	return Explanation{Text: b.String(), Decisions: []*telemetry.Decision{d}}
 }
 
 func (e *Engine) lookUp(ctx context.Context, id string) (*telemetry.Decision, error) {

@@ -157,7 +157,7 @@ func TestPlanChangesNothing(t *testing.T) {
 			if err := l.ask(rebalancer.VerbPlan, rebalancer.Request{}, &p); err != nil {
 				t.Fatal(err)
 			}
-			if len(p.Decisions) != 1 || p.Decisions[0].Outcome != telemetry.OutcomeIntended || !strings.Contains(p.Text, "step d-000001.1 power_cap on GPU-00-0 on n00") || p.Coverage.Fresh != 2 {
+			if len(p.Decisions) != 1 || p.Decisions[0].Outcome != telemetry.OutcomeIntended || !strings.Contains(p.Text, "step d-000001.1-") || !strings.Contains(p.Text, " power_cap on GPU-00-0 on n00") || p.Coverage.Fresh != 2 {
 				t.Errorf("%+v\n%s", p.Decisions, p.Text)
 			}
 		}

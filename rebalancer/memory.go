@@ -1,6 +1,7 @@
 package rebalancer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -116,7 +117,7 @@ func (m *Memory) Fold(seq uint64, r telemetry.Record) error {
 	case r.Decision != nil:
 		m.foldDecision(r.Time, r.Decision)
 	case r.Refused != nil:
-		m.Refused = lastingKeys(r.Refused.Details)
+		m.Refused = lastingKeys(*r.Refused)
 	case r.Approval != nil:
 		m.foldApproval(*r.Approval)
 	case r.Mode != nil:
@@ -300,7 +301,9 @@ func (m *Memory) trim(now time.Time) {
 // open lists the open and standing decisions by id.
 func (m *Memory) open() []*telemetry.Decision {
 	out := slices.Collect(maps.Values(m.Decisions))
-	slices.SortFunc(out, func(a, b *telemetry.Decision) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b *telemetry.Decision) int {
+		return cmp.Or(cmp.Compare(len(a.ID), len(b.ID)), strings.Compare(a.ID, b.ID)) // d-999999 is before d-1000000
+	})
 	return out
 }
 

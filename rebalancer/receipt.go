@@ -41,7 +41,7 @@ func ownerSays(s telemetry.Step, r telemetry.Receipt) bool {
 func withoutStep(d *telemetry.Decision, s telemetry.Step, why telemetry.Refusal, now time.Time) *telemetry.Decision {
 	next := *d
 	next.Steps = slices.DeleteFunc(slices.Clone(d.Steps), func(r telemetry.StepRecord) bool { return r.Step.ID == s.ID })
-	next.Refusals = append(slices.Clone(d.Refusals), why)
+	next.Refusals = append(slices.Clone(d.Refusals[max(len(d.Refusals)+1-telemetry.MaxDetailedRefusals, 0):]), why)
 	if s.Kind != telemetry.StepRenew && s.Kind != telemetry.StepUndo {
 		next.Outcome, next.Ended, next.Ending = telemetry.OutcomeRefused, now, "not ordered: "+why.Text
 	}

@@ -2,6 +2,7 @@ package rebalancer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,14 +41,26 @@ func passing(reason telemetry.RefusalReason) bool {
 }
 
 // lastingKeys is the set of refusals, sorted, without the passing ones.
-func lastingKeys(refusals []telemetry.Refusal) []string {
-	return refusalKeys(slices.DeleteFunc(slices.Clone(refusals), func(r telemetry.Refusal) bool { return passing(r.Reason) }))
+func lastingKeys(set telemetry.RefusalSet) []string {
+	counts := maps.Clone(set.Counts)
+	maps.DeleteFunc(counts, func(r telemetry.RefusalReason, _ int) bool { return passing(r) })
+	return refusalKeys(telemetry.RefusalSet{Counts: counts, Details: slices.DeleteFunc(slices.Clone(set.Details), func(r telemetry.Refusal) bool { return passing(r.Reason) })})
 }
 
-func refusalKeys(refusals []telemetry.Refusal) []string {
+// refusalKeys tells one set of refusals from another. Of more than a record
+// holds only the reasons count: which are the worst, and so have their details
+// kept, changes with every sample.
+func refusalKeys(set telemetry.RefusalSet) []string {
 	var keys []string
-	for _, r := range refusals {
-		keys = append(keys, refusalKey(r))
+	all := 0
+	for reason, n := range set.Counts {
+		keys, all = append(keys, string(reason)), all+n
+	}
+	if all <= len(set.Details) {
+		keys = nil
+		for _, r := range set.Details {
+			keys = append(keys, refusalKey(r))
+		}
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)

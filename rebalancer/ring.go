@@ -56,7 +56,7 @@ func (r *ring) add(p Plan) []telemetry.Refusal {
 
 func (r *ring) extend(p Plan) {
 	set := []string{"pass"} // never nil: an empty set is a set
-	set = append(set, refusalKeys(p.Refused.Details)...)
+	set = append(set, refusalKeys(p.Refused)...)
 	if n := len(r.idle); n > 0 && slices.Equal(set, r.last) {
 		r.idle[n-1].Last, r.idle[n-1].Set = p.Time, p.Refused
 		r.idle[n-1].Passes++

@@ -59,8 +59,11 @@ type Engine struct {
 	running map[string]bool
 	// attempts counts the records this process has tried to write.
 	attempts uint64
-	ring     ring
-	last     Plan
+	// unread are receipts that came while this process did not lead or could
+	// not write. The leader of that time may not have lived to write them.
+	unread []telemetry.Receipt
+	ring   ring
+	last   Plan
 }
 
 // New makes an engine. It does nothing before Run.
@@ -162,6 +165,11 @@ func (e *Engine) pass(ctx context.Context) {
 	if v == nil || leads && !e.sync(ctx) {
 		return
 	}
+	if leads && len(e.unread) > 0 {
+		if e.news(ctx, nil); !e.synced {
+			return
+		}
+	}
 	e.mem.Leading, e.mem.Epoch = leads, epoch
 	var plan Plan
 	plan, e.mem = e.planner.Step(now, v, e.mem)
@@ -169,7 +177,7 @@ func (e *Engine) pass(ctx context.Context) {
 	for _, r := range e.ring.add(plan) {
 		e.config.Metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	}
-	e.carryOut(ctx, v, plan)
+	e.carryOut(ctx, plan)
 	if leads {
 		e.resume(ctx)
 	}
@@ -179,7 +187,7 @@ func (e *Engine) pass(ctx context.Context) {
 // carryOut writes the entries and starts the step of each as soon as it is
 // written. The first record that cannot be written ends it: the rest was
 // planned on a memory that no longer holds.
-func (e *Engine) carryOut(ctx context.Context, planned *cluster.View, plan Plan) {
+func (e *Engine) carryOut(ctx context.Context, plan Plan) {
 	if len(plan.Entries) == 0 {
 		return
 	}
@@ -199,11 +207,11 @@ func (e *Engine) carryOut(ctx context.Context, planned *cluster.View, plan Plan)
 		if entry.Do == nil {
 			return
 		}
-		if newest := e.view.Load(); newest != planned {
-			if why := e.planner.ChangedSince(e.now(), newest, &e.mem, entry.Decision, *entry.Do); why != nil {
-				drop = append(drop, unwanted{*entry.Do, *why})
-				return
-			}
+		// Also where no View has come: the write may have taken so long that the
+		// values are old.
+		if why := e.planner.ChangedSince(e.now(), e.view.Load(), &e.mem, entry.Decision, *entry.Do); why != nil {
+			drop = append(drop, unwanted{*entry.Do, *why})
+			return
 		}
 		e.start(ctx, *entry.Do, false)
 	})
@@ -274,10 +282,16 @@ func (e *Engine) finish(ctx context.Context, rs []result) {
 	}
 }
 
+// maxUnread bounds the receipts that wait for this process to lead.
+const maxUnread = 1024
+
 // news takes in receipts that came by themselves.
 func (e *Engine) news(ctx context.Context, rs []telemetry.Receipt) {
+	rs = append(e.unread, rs...)
+	e.unread = nil
 	if _, leads := e.mayAct(e.now()); !leads || !e.sync(ctx) {
-		return // the leader writes it
+		e.keep(rs) // the leader writes it, if it lives to
+		return
 	}
 	w := outcomes{engine: e}
 	for _, r := range rs {
@@ -288,7 +302,15 @@ func (e *Engine) news(ctx context.Context, rs []telemetry.Receipt) {
 			w.add(WithNews(d, r, e.now()))
 		}
 	}
-	w.flush(ctx)
+	if w.flush(ctx); !e.synced {
+		e.keep(rs) // what is written of it already changes nothing a second time
+	}
+}
+
+// keep puts receipts aside, the newest of those that nobody will ask for again.
+func (e *Engine) keep(rs []telemetry.Receipt) {
+	rs = slices.DeleteFunc(rs, func(r telemetry.Receipt) bool { return r.Kind == telemetry.StepRenew })
+	e.unread = slices.Clone(rs[max(len(rs)-maxUnread, 0):])
 }
 
 // concerns finds the decision that a receipt is about, which not every receipt

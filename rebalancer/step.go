@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +94,7 @@ func (p *pass) nextID() string {
 // it are not those last written.
 func (p *pass) explainRefusals() {
 	set := p.refused.set()
-	if len(p.entries) > 0 || slices.Equal(lastingKeys(set.Details), p.mem.Refused) {
+	if len(p.entries) > 0 || slices.Equal(lastingKeys(set), p.mem.Refused) {
 		return
 	}
 	p.add(Entry{Topic: telemetry.TopicOutcome, Refused: &set})
@@ -101,9 +102,11 @@ func (p *pass) explainRefusals() {
 
 // stepID is the next step id of a decision. Records of renewals are replaced
 // and steps that were not ordered taken back, so it counts on from the highest
-// that was ever written: an agent knows a step by its id.
+// that was ever written: an agent knows a step by its id. A journal that was
+// lost and begun anew counts from one again; the time tells its steps from those
+// of the one before.
 func (p *pass) stepID(d *telemetry.Decision) string {
-	return fmt.Sprintf("%s.%d", d.ID, max(lastStep(d), p.mem.LastStep[d.ID])+1)
+	return fmt.Sprintf("%s.%d-%s", d.ID, max(lastStep(d), p.mem.LastStep[d.ID])+1, strconv.FormatInt(p.now.UnixMilli(), 36))
 }
 
 // lastStep is the highest number of the steps of a decision.
