@@ -40,16 +40,22 @@ type entry struct {
 }
 
 // hold is a power limit that is ours until its lease ends. Found is what to
-// put back, Set what must still be there for us to do so.
+// put back, Set what must still be there for us to do so. Or is set while it is
+// not known whether Set was written: then the limit may also be the earlier one
+// of ours that it was to replace.
 type hold struct {
 	Step     string    `json:"step"`
 	Decision string    `json:"decision"`
 	UUID     string    `json:"uuid"`
 	Found    float64   `json:"found"`
 	Set      float64   `json:"set"`
+	Or       float64   `json:"or,omitempty"`
 	Until    time.Time `json:"until"`
 	BootID   string    `json:"boot_id"`
 }
+
+// is says whether a limit is what we set.
+func (h hold) is(now float64) bool { return near(now, h.Set) || h.Or > 0 && near(now, h.Or) }
 
 var (
 	bucketMeta   = []byte("meta")

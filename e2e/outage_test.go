@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,7 +75,7 @@ func TestOutages(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of %d decisions, %v", len(ds), err)
+		return errors.Join(fmt.Errorf("none of %d decisions", len(ds)), err)
 	})
 }
 
@@ -84,9 +85,9 @@ func (s *stack) lastingFault() string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	text := strings.Replace(string(data), "for: 60s", "for: 1h", 1)
+	text := strings.Replace(string(data), "for: 90s", "for: 1h", 1)
 	if text == string(data) {
-		s.t.Fatal("the scenario has no fault of 60 s any more")
+		s.t.Fatal("the scenario has no fault of 90 s any more")
 	}
 	return s.file("lasting-fault.yaml", text)
 }

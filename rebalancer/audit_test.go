@@ -21,7 +21,7 @@ type audit struct {
 	said     map[string]time.Time // until when a person does not want acts, by GPU
 	steps    map[string]string    // what a step id stands for
 	intents  map[string]bool
-	written  map[string]time.Time // of the last record about a decision
+	due      map[string]time.Time // when the effect of a decision must have been looked at
 	paused   bool
 	breaker  bool
 	revision uint64
@@ -31,11 +31,11 @@ type audit struct {
 
 func newAudit(s *simulated) *audit {
 	return &audit{s: s, last: map[string]*telemetry.Decision{}, acted: map[string]time.Time{}, undone: map[string]time.Time{}, undoOf: map[string]string{},
-		said: map[string]time.Time{}, steps: map[string]string{}, intents: map[string]bool{}, written: map[string]time.Time{}}
+		said: map[string]time.Time{}, steps: map[string]string{}, intents: map[string]bool{}, due: map[string]time.Time{}}
 }
 
 // record takes in one record.
-func (a *audit) record(_ uint64, r telemetry.Record) {
+func (a *audit) record(r telemetry.Record) {
 	if r.Epoch.Revision < a.revision {
 		a.s.fail("one leader", "epoch %d writes after %d", r.Epoch.Revision, a.revision)
 	}
@@ -58,7 +58,7 @@ func (a *audit) record(_ uint64, r telemetry.Record) {
 func (a *audit) decision(r telemetry.Record) {
 	d, before := r.Decision, a.last[r.Decision.ID]
 	switch {
-	case before != nil && !before.Ended.IsZero():
+	case before != nil && !before.Ended.IsZero() && (d.Outcome != telemetry.OutcomeActed || before.Outcome != telemetry.OutcomeRefused && before.Outcome != telemetry.OutcomeExpired):
 		a.s.fail("one end", "%s was %s and is written again as %s", d.ID, before.Outcome, d.Outcome)
 	case before != nil && (before.Target != d.Target || !before.Time.Equal(d.Time)):
 		a.s.fail("ids", "%s stands for two decisions", d.ID)
@@ -68,7 +68,10 @@ func (a *audit) decision(r telemetry.Record) {
 	for _, s := range d.Steps {
 		a.step(r, before, s)
 	}
-	a.last[d.ID], a.written[d.ID] = d, r.Time
+	if d.Outcome == telemetry.OutcomeActed && (before == nil || before.Outcome != d.Outcome) {
+		a.due[d.ID] = r.Time.Add(time.Duration(d.Predicted.Within) + time.Minute)
+	}
+	a.last[d.ID] = d
 	a.budget(d)
 }
 
@@ -89,6 +92,9 @@ func (a *audit) step(r telemetry.Record, before *telemetry.Decision, s telemetry
 				}
 			}
 		}
+	}
+	if !found && a.intents[s.Step.ID] && s.Receipt != nil { // taken up again on late word
+		found, a.acted[s.Step.Target.UUID] = true, r.Time
 	}
 	if found {
 		return
@@ -216,6 +222,13 @@ func (a *audit) look(now time.Time) {
 			a.s.fail("found", "%s is at %v W; %v W were found", g.uuid, g.limit, g.original)
 		}
 	}
+	for _, ag := range a.s.world.agents {
+		for uuid, h := range ag.holds {
+			if d := a.last[h.decision]; d != nil && a.s.heard[h.step] && (d.Outcome == telemetry.OutcomeRefused || d.Outcome == telemetry.OutcomeFailed || d.Outcome == telemetry.OutcomeExpired) && now.Sub(d.Ended) > 20*time.Second {
+				a.s.fail("orphan", "%s is held by %s, which is %s since %s (%s)", uuid, h.step, d.Outcome, now.Sub(d.Ended), d.Ending)
+			}
+		}
+	}
 	if a.led.IsZero() || now.Sub(a.led) < 10*time.Second {
 		return // nobody has had the time
 	}
@@ -227,7 +240,7 @@ func (a *audit) look(now time.Time) {
 		if s := pending(d); s != nil {
 			due = s.Deadline.Add(time.Duration(a.s.spec.Lease) + 30*time.Second)
 		} else if d.Outcome == telemetry.OutcomeActed {
-			due = d.VerifyBy.Add(time.Minute)
+			due = a.due[id]
 		}
 		if now.After(due.Add(10 * time.Second)) {
 			a.s.fail("deadline", "%s is still %s, %s after it should have ended", id, d.Outcome, now.Sub(due))

@@ -80,9 +80,17 @@ func (p *pass) follow(d *telemetry.Decision) {
 // expire ends a decision whose step nobody carries out any more. Until then
 // whoever does, or resumes it, brings its end.
 func (p *pass) expire(d *telemetry.Decision, s telemetry.Step) {
-	if p.now.After(s.Deadline.Add(time.Duration(d.Act.Lease) + leaseGrace)) {
+	if p.now.After(s.Deadline.Add(leaseOf(d) + leaseGrace)) {
 		p.end(d, telemetry.OutcomeExpired, "what became of step %s is not known; its lease is over", s.ID)
 	}
+}
+
+// leaseOf is the lease of a decision's act; none if the record does not tell.
+func leaseOf(d *telemetry.Decision) time.Duration {
+	if d.Act == nil {
+		return 0
+	}
+	return time.Duration(d.Act.Lease)
 }
 
 // end closes a decision.
@@ -101,6 +109,9 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 		return
 	}
 	next := *d
+	if d.Predicted == nil { // the record is not one of ours, or damaged
+		next.Predicted = &telemetry.Effect{Unit: r.Unit}
+	}
 	if r.Refusal != nil {
 		if p.now.Before(d.VerifyBy.Add(unreadable)) {
 			return
@@ -110,9 +121,9 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 		p.add(Entry{Topic: telemetry.TopicOutcome, Decision: &next})
 		return
 	}
-	next.Observed = &telemetry.Effect{Signal: d.Predicted.Signal, Unit: r.Unit, Before: d.Predicted.Before, After: r.Value, At: r.Reading.At}
+	next.Observed = &telemetry.Effect{Signal: next.Predicted.Signal, Unit: r.Unit, Before: next.Predicted.Before, After: r.Value, At: r.Reading.At}
 	next.Outcome = telemetry.OutcomeVerified
-	if !r.Helped && !moved(d, r.Value) {
+	if !r.Helped && !moved(&next, r.Value) {
 		next.Outcome = telemetry.OutcomeIneffective
 		next.Observed.Note = fmt.Sprintf("less than %.0f %% of the predicted change, and still beyond the mark", 100*helpedShare)
 	}

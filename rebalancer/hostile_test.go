@@ -161,7 +161,7 @@ func (h *hostile) misfortune() {
 		n.silent = h.soon(20)
 	case h.chance(40): // its values are doubtful
 		n.doubted = h.soon(15)
-	case h.chance(40): // its source starts anew
+	case h.chance(25): // its source starts anew
 		n.since, n.incarnation = h.now, n.incarnation+1
 	case h.chance(40): // its clock goes back and is not yet measured
 		n.jumps, n.offset = h.soon(8), -time.Duration(4+h.rng.IntN(20))*time.Second
@@ -203,7 +203,9 @@ func (h *hostile) recover() {
 		h.agents[n.name].down = time.Time{}
 	}
 	for _, g := range h.gpus {
-		g.stuck, g.hung = time.Time{}, time.Time{}
+		// What is idle shows little of how it would heat, and what the judge has not
+		// learned is held back with great caution.
+		g.stuck, g.hung, g.load, g.fit = time.Time{}, time.Time{}, 600, true
 	}
 }
 
@@ -414,11 +416,8 @@ func (a *hostAgent) leases(h *hostile) {
 	}
 }
 
-// publish sends a receipt over the bus: at once, late, twice, or never.
+// publish sends a receipt over the bus, which keeps it: at once, late, or twice.
 func (h *hostile) publish(r telemetry.Receipt) {
-	if h.chance(6) {
-		return
-	}
 	at := h.now
 	if h.chance(4) {
 		at = h.soon(30)

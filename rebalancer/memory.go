@@ -155,6 +155,9 @@ func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 		m.learn(d)
 	}
 	if d.Ended.IsZero() {
+		if before == nil { // or taken up again
+			m.Closed = slices.DeleteFunc(m.Closed, func(c *telemetry.Decision) bool { return c.ID == d.ID })
+		}
 		put(&m.Decisions, d.ID, d)
 		if n := lastStep(d); n > m.LastStep[d.ID] {
 			put(&m.LastStep, d.ID, n)
@@ -210,7 +213,7 @@ func (m *Memory) foldReceipt(at time.Time, d *telemetry.Decision, s telemetry.St
 // weather's doing, not the cap's, and is not kept.
 func (m *Memory) learn(d *telemetry.Decision) {
 	h, ok := m.held(d)
-	if !ok || h.Step.Kind != telemetry.StepPowerCap || d.Observed == nil {
+	if !ok || h.Step.Kind != telemetry.StepPowerCap || h.Step.Params.PowerLimitWatts == nil || d.Observed == nil {
 		return
 	}
 	for _, e := range powerEvidence(d) {

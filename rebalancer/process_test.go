@@ -19,14 +19,14 @@ import (
 // log is a journal that keeps records as the bus would: as bytes.
 type log struct {
 	records [][]byte
-	newest  telemetry.Record // the last one, as it reads back
+	back    []telemetry.Record // as they read back
 	// lax forgets the compare of compare-and-append; encode stands between a
 	// record and its bytes. Both plant defects.
 	lax    bool
 	encode func(*telemetry.Record)
 	// failing is asked before and after a record is kept.
 	failing func(kept bool) error
-	audit   func(seq uint64, r telemetry.Record)
+	audit   func(r telemetry.Record)
 }
 
 func (l *log) append(expect uint64, r telemetry.Record) (uint64, error) {
@@ -44,26 +44,19 @@ func (l *log) append(expect uint64, r telemetry.Record) (uint64, error) {
 		return 0, err
 	}
 	l.records = append(l.records, data)
-	l.newest = l.read(len(l.records) - 1)
-	l.audit(uint64(len(l.records)), l.newest)
-	return uint64(len(l.records)), l.failing(true)
-}
-
-func (l *log) read(i int) telemetry.Record {
-	var r telemetry.Record
-	if err := json.Unmarshal(l.records[i], &r); err != nil {
-		panic(err)
+	var back telemetry.Record
+	if err := json.Unmarshal(data, &back); err != nil {
+		return 0, err
 	}
-	return r
+	l.back = append(l.back, back)
+	l.audit(back)
+	return uint64(len(l.records)), l.failing(true)
 }
 
 // fold brings a Memory up to the end of the journal.
 func (l *log) fold(m *rebalancer.Memory) error {
 	for i := int(m.Seq); i < len(l.records); i++ {
-		if i == len(l.records)-1 {
-			return m.Fold(uint64(i+1), l.newest)
-		}
-		if err := m.Fold(uint64(i+1), l.read(i)); err != nil {
+		if err := m.Fold(uint64(i+1), l.back[i]); err != nil {
 			return err
 		}
 	}
@@ -96,9 +89,9 @@ type process struct {
 	back    time.Time // when it starts again
 }
 
-// crash loses all that is not in the journal.
+// crash loses all that is in neither the journal nor the stream of receipts.
 func (p *process) crash() {
-	p.mem, p.errands, p.sent, p.known = rebalancer.Memory{}, map[string]*errand{}, map[string]telemetry.Step{}, map[string]telemetry.Receipt{}
+	p.mem, p.errands, p.sent = rebalancer.Memory{}, map[string]*errand{}, map[string]telemetry.Step{}
 	p.synced, p.back = false, p.s.world.soon(45)
 	p.s.crashes++
 }
@@ -115,7 +108,7 @@ func (p *process) sync() bool {
 		p.s.fail("memory", "replay: %v", err)
 		return false
 	}
-	if m.Fenced(p.epoch) {
+	if m.Fenced(p.epoch) && !p.s.unfenced {
 		return false
 	}
 	p.mem, p.synced, p.under = m, true, p.epoch.Revision
@@ -133,10 +126,12 @@ func (p *process) pass() {
 		p.s.forget(&p.mem)
 	}
 	p.s.planned = maps.Clone(p.s.world.shown)
-	dry, _ := p.planner.Step(p.s.world.now, v, p.mem.Clone())
+	again := p.mem.Clone()
 	plan, next := p.planner.Step(p.s.world.now, v, p.mem)
-	if !reflect.DeepEqual(dry, plan) {
-		p.s.fail("pure", "two plans for one View and Memory:\n%+v\n%+v", dry, plan)
+	if len(plan.Entries) > 0 || p.s.rng.IntN(4) == 0 { // what is planned is what a dry run says
+		if dry, _ := p.planner.Step(p.s.world.now, v, again); !reflect.DeepEqual(dry, plan) {
+			p.s.fail("pure", "two plans for one View and Memory:\n%+v\n%+v", dry, plan)
+		}
 	}
 	p.mem = next
 	if !p.leads && len(plan.Entries) > 0 {
@@ -144,6 +139,9 @@ func (p *process) pass() {
 	}
 	p.s.meanwhile()
 	p.carryOut(v, plan)
+	if !p.leads {
+		clear(p.errands) // abandoned; the next leader asks
+	}
 	if !p.leads || p.dead() {
 		return
 	}
@@ -197,7 +195,7 @@ func (p *process) start(s telemetry.Step, ask bool) {
 }
 
 func (p *process) write(r telemetry.Record) bool {
-	if p.dead() || !p.sync() {
+	if p.dead() || !p.synced || p.under != p.epoch.Revision {
 		return false
 	}
 	r.ID, r.Time, r.Epoch = fmt.Sprintf("%s-%d", p.name, p.mem.Seq+1), p.s.world.now, p.epoch
@@ -226,41 +224,36 @@ func (p *process) write(r telemetry.Record) bool {
 // runErrands makes one attempt at every step on its way.
 func (p *process) runErrands() {
 	for _, id := range slices.Sorted(maps.Keys(p.errands)) {
-		x, now := p.errands[id], p.s.world.now
-		if x == nil || now.Before(x.step.NotBefore) {
-			if x != nil {
-				x.noticed = true
-			}
-			continue
-		}
-		if x.noticed && !x.ask {
-			delete(p.errands, id)
-			p.unseen(x.step)
-			if x = p.errands[id]; x == nil {
-				continue
-			}
-		}
-		r, err := p.attempt(x)
-		last := x.step.Deadline
-		if x.step.Kind == telemetry.StepPowerCap {
-			last = last.Add(time.Duration(x.step.Lease))
-		}
+		x := p.errands[id]
 		switch {
-		case err == nil && r.Result == telemetry.Unknown && x.ask:
-			delete(p.errands, id)
+		case x == nil || p.dead():
+		case p.s.world.now.Before(x.step.NotBefore):
+			x.noticed = true
+		case x.noticed && !x.ask:
 			p.unseen(x.step)
-		case err == nil && r.Result != telemetry.Pending && r.Result != telemetry.Unknown:
-			delete(p.errands, id)
-			p.received(r)
-		case now.After(last):
-			delete(p.errands, id)
-			p.received(p.nothingKnown(x.step))
-		}
-		x.ask = true
-		if p.dead() {
-			return
+		default:
+			p.errand(x)
 		}
 	}
+}
+
+func (p *process) errand(x *errand) {
+	r, err := p.attempt(x)
+	last := x.step.Deadline
+	if x.step.Kind == telemetry.StepPowerCap {
+		last = last.Add(time.Duration(x.step.Lease))
+	}
+	switch {
+	case err == nil && r.Result == telemetry.Unknown && x.ask:
+		p.unseen(x.step)
+	case err == nil && r.Result != telemetry.Pending && r.Result != telemetry.Unknown:
+		delete(p.errands, x.step.ID)
+		p.received(r)
+	case p.s.world.now.After(last):
+		delete(p.errands, x.step.ID)
+		p.received(p.nothingKnown(x.step))
+	}
+	x.ask = true
 }
 
 func (p *process) nothingKnown(s telemetry.Step) telemetry.Receipt {
@@ -307,8 +300,10 @@ func (p *process) received(r telemetry.Receipt) {
 	}
 }
 
-// unseen is what follows when the backend knows nothing of a step.
+// unseen is what follows when the backend knows nothing of a step, or its
+// notice is over.
 func (p *process) unseen(s telemetry.Step) {
+	delete(p.errands, s.ID)
 	d := p.mem.Decisions[s.Decision]
 	if d == nil || pending(d) == nil || pending(d).ID != s.ID {
 		return
@@ -320,19 +315,18 @@ func (p *process) unseen(s telemetry.Step) {
 		p.giveUp(s, *why)
 	default:
 		p.start(s, false)
+		p.errand(p.errands[s.ID])
 	}
 }
 
 // news takes in a receipt from the bus.
 func (p *process) news(r telemetry.Receipt) {
-	if p.dead() {
-		return
-	}
 	p.keep(r)
-	if !p.leads || !p.sync() {
+	if p.dead() || !p.leads || !p.sync() {
 		return
 	}
-	for _, d := range p.open() {
+	p.s.heard[r.StepID] = true
+	for _, d := range append(p.open(), p.mem.Closed...) {
 		if next := rebalancer.WithNews(d, r, p.s.world.now); next != nil {
 			p.write(telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 			return

@@ -51,7 +51,10 @@ func withoutStep(d *telemetry.Decision, s telemetry.Step, why telemetry.Refusal,
 func acted(d *telemetry.Decision, r telemetry.Receipt, now time.Time) {
 	switch r.Result {
 	case telemetry.Done:
-		d.Outcome, d.VerifyBy = telemetry.OutcomeActed, now.Add(time.Duration(d.Predicted.Within))
+		d.Outcome, d.VerifyBy = telemetry.OutcomeActed, now
+		if d.Predicted != nil {
+			d.VerifyBy = now.Add(time.Duration(d.Predicted.Within))
+		}
 		return
 	case telemetry.Refused:
 		d.Outcome, d.Ending = telemetry.OutcomeRefused, fmt.Sprintf("refused where it would be done (%s): %s", r.Why, r.Detail)
@@ -101,6 +104,9 @@ func undone(d *telemetry.Decision, s telemetry.Step, r telemetry.Receipt, now ti
 // WithNews is what a receipt that nobody waits for makes of a decision: a late
 // answer, or word that the owner of the effect has undone it on its own.
 func WithNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
+	if !d.Ended.IsZero() {
+		return reopened(d, r, now)
+	}
 	if next := WithReceipt(d, r, now); next != nil {
 		return next
 	}
@@ -116,4 +122,30 @@ func WithNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *teleme
 		next.Ending = "left as it is by its owner: " + r.Detail
 	}
 	return &next
+}
+
+// reopened takes a decision up again that ended without word from its backend,
+// when it turns out that its act was done: what is in force must be looked
+// after by somebody.
+func reopened(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
+	if d.Outcome != telemetry.OutcomeRefused && d.Outcome != telemetry.OutcomeExpired || r.Result != telemetry.Done || r.Spontaneous || d.Act == nil {
+		return nil
+	}
+	i := slices.IndexFunc(d.Act.Steps, func(s telemetry.Step) bool { return s.ID == r.StepID })
+	if i < 0 || !ownerSays(d.Act.Steps[i], r) || answered(d, r.StepID) {
+		return nil
+	}
+	next := *d
+	next.Steps = slices.DeleteFunc(slices.Clone(d.Steps), func(s telemetry.StepRecord) bool { return s.Step.ID == r.StepID })
+	next.Steps = slices.Insert(next.Steps, 0, telemetry.StepRecord{Step: d.Act.Steps[i], OrderID: r.StepID, Receipt: &r})
+	next.Ended, next.Ending = time.Time{}, ""
+	acted(&next, r, now)
+	return &next
+}
+
+// answered says that the backend itself has said how a step ended.
+func answered(d *telemetry.Decision, id string) bool {
+	return slices.ContainsFunc(d.Steps, func(s telemetry.StepRecord) bool {
+		return s.Step.ID == id && s.Receipt != nil && s.Receipt.Result != telemetry.Unknown
+	})
 }

@@ -131,7 +131,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = <-leaseEnded // it ends because ctx did
+			<-leaseEnded //nolint:errcheck // it ends because ctx did
 			return nil
 		case err := <-leaseEnded:
 			if ctx.Err() != nil {
@@ -281,29 +281,25 @@ func (e *Engine) news(ctx context.Context, rs []telemetry.Receipt) {
 	}
 	w := outcomes{engine: e}
 	for _, r := range rs {
-		id := e.concerns(r)
-		if w.about(id) {
+		if d := e.concerns(r); d != nil && w.about(d.ID) {
 			w.flush(ctx)
 		}
-		if d := e.mem.Decisions[id]; d != nil {
+		if d := e.concerns(r); d != nil { // as it stands after the flush
 			w.add(WithNews(d, r, e.now()))
 		}
 	}
 	w.flush(ctx)
 }
 
-// concerns finds the open decision that a receipt is about, which not every
-// receipt names.
-func (e *Engine) concerns(r telemetry.Receipt) string {
-	if e.mem.Decisions[r.Decision] != nil {
-		return r.Decision
-	}
-	for id, d := range e.mem.Decisions {
+// concerns finds the decision that a receipt is about, which not every receipt
+// names: an open one, or one that has ended without word of its act.
+func (e *Engine) concerns(r telemetry.Receipt) *telemetry.Decision {
+	for _, d := range append(e.mem.open(), e.mem.Closed...) {
 		if stepKnown(d, r.StepID) {
-			return id
+			return d
 		}
 	}
-	return ""
+	return nil
 }
 
 // outcomes gathers records that do not depend on each other.

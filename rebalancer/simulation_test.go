@@ -2,8 +2,14 @@ package rebalancer_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,12 +34,15 @@ type simulated struct {
 	planned   map[string]truth // of the View that is planned on
 	follower  rebalancer.Memory
 	inbox     []telemetry.Receipt
+	heard     map[string]bool // steps whose receipts a leader has had from the bus
 	wrote     bool
 	crashes   int
 	// found is the first violation of each invariant.
 	found map[string]string
 	// forget plants a defect: it is let at the Memory before each pass.
 	forget func(*rebalancer.Memory)
+	// unfenced plants another: an old leader goes on.
+	unfenced bool
 }
 
 // fail notes a violation.
@@ -58,7 +67,7 @@ func drawSpec(rng *rand.Rand) func(*rebalancer.PolicySpec) {
 
 func newSimulated(seed uint64, wrap func(rebalancer.Policy) rebalancer.Policy) *simulated {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	s := &simulated{seed: seed, rng: rng, world: newHostile(rng), revision: 1, found: map[string]string{}}
+	s := &simulated{seed: seed, rng: rng, world: newHostile(rng), revision: 1, found: map[string]string{}, heard: map[string]bool{}}
 	s.audit = newAudit(s)
 	s.log = &log{audit: s.audit.record, failing: s.failing}
 	policies := enforcing(drawSpec(rng))
@@ -67,7 +76,7 @@ func newSimulated(seed uint64, wrap func(rebalancer.Policy) rebalancer.Policy) *
 		policies[0] = wrap(policies[0])
 	}
 	for _, name := range []string{"a", "b"} {
-		p := &process{s: s, name: name}
+		p := &process{s: s, name: name, known: map[string]telemetry.Receipt{}}
 		p.planner = rebalancer.Planner{Policies: policies, Actuators: []rebalancer.Actuator{newWorld(1, 1)}, Breaker: rebalancer.DefaultBreaker, Expiry: 30 * time.Second}
 		p.crash()
 		p.back = time.Time{}
@@ -169,7 +178,7 @@ func (s *simulated) person() {
 		p.write(r)
 	}
 	switch {
-	case p.dead() || !p.leads:
+	case p.dead() || !p.leads || !p.sync():
 	case s.audit.paused && (s.rng.IntN(30) == 0 || s.world.calm):
 		write(telemetry.TopicMode, telemetry.Record{Mode: &telemetry.ModeChange{Paused: &no, By: "ada"}})
 	case s.world.chance(150):
@@ -214,7 +223,7 @@ func (s *simulated) replay() {
 	if err := s.log.fold(&s.follower); err != nil {
 		s.fail("memory", "replay: %v", err)
 	}
-	if p.dead() || !p.synced || p.mem.Seq != s.follower.Seq {
+	if p.dead() || !p.synced || s.forget != nil || p.mem.Seq != s.follower.Seq {
 		return
 	}
 	if replayed, live := foldedPart(s.follower, whole), foldedPart(p.mem, whole); replayed != live {
@@ -224,7 +233,7 @@ func (s *simulated) replay() {
 
 // run is five bad minutes and then time for every lease to end.
 func (s *simulated) run() {
-	for range 240 {
+	for range 180 {
 		s.step([]time.Duration{time.Second, time.Second, time.Second, 300 * time.Millisecond, 2 * time.Second}[s.rng.IntN(5)])
 		if len(s.found) > 0 {
 			return
@@ -243,24 +252,165 @@ func (s *simulated) run() {
 	s.audit.end()
 }
 
-// seeds are how many histories are tried.
-const seeds = 200
+// seeds are how many histories are tried: go test -run TestSimulation -seeds 5000
+var seeds = flag.Int("seeds", 100, "histories that TestSimulation tries")
+
+// overSeeds runs histories on all cores, until fn says that it has seen enough.
+func overSeeds(n int, wrap func(rebalancer.Policy) rebalancer.Policy, arm func(*simulated), fn func(*simulated) (enough bool)) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for seed := next.Add(1); seed <= uint64(n); seed = next.Add(1) {
+				s := newSimulated(seed, wrap)
+				if arm != nil {
+					arm(s)
+				}
+				s.run()
+				mu.Lock()
+				if fn(s) {
+					next.Store(uint64(n))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+}
 
 func TestSimulation(t *testing.T) {
-	var acts, crashes, records int
-	for seed := range uint64(seeds) {
-		s := newSimulated(seed, nil)
-		s.run()
+	var acts, crashes, changes, records int
+	overSeeds(*seeds, nil, nil, func(s *simulated) bool {
 		for invariant, what := range s.found {
 			t.Errorf("%s: %s", invariant, what)
 		}
-		acts, crashes, records = acts+s.audit.acts, crashes+s.crashes, records+len(s.log.records)
-		if t.Failed() {
-			break
+		acts, crashes, changes, records = acts+s.audit.acts, crashes+s.crashes, changes+int(s.revision-1), records+len(s.log.records)
+		return t.Failed()
+	})
+	if !t.Failed() && (acts < 2**seeds || crashes < *seeds || changes < *seeds) {
+		t.Errorf("%d acts, %d crashes, %d new leaders in %d seeds: too tame to prove anything", acts, crashes, changes, *seeds)
+	}
+	t.Logf("%d seeds, %d acts, %d crashes, %d new leaders, %d records", *seeds, acts, crashes, changes, records)
+}
+
+// wrapped is a policy with a defect.
+type wrapped struct {
+	rebalancer.Policy
+	propose func(rebalancer.Proposal) rebalancer.Proposal
+	review  func(rebalancer.Review) rebalancer.Review
+}
+
+func (w wrapped) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telemetry.ActKind) (rebalancer.Proposal, []telemetry.Refusal) {
+	p, refusals := w.Policy.Propose(s, g, rung)
+	if w.propose != nil && len(p.Steps) > 0 {
+		p = w.propose(p)
+	}
+	return p, refusals
+}
+
+func (w wrapped) Review(s *rebalancer.Scene, h rebalancer.Held) rebalancer.Review {
+	r := w.Policy.Review(s, h)
+	if w.review != nil {
+		r = w.review(r)
+	}
+	return r
+}
+
+// proposing plants a change of the parameters of every cap.
+func proposing(change func(*telemetry.Params)) func(rebalancer.Policy) rebalancer.Policy {
+	return func(p rebalancer.Policy) rebalancer.Policy {
+		return wrapped{Policy: p, propose: func(pr rebalancer.Proposal) rebalancer.Proposal {
+			pr.Steps = slices.Clone(pr.Steps)
+			change(&pr.Steps[0].Params)
+			return pr
+		}}
+	}
+}
+
+// The simulation is worth what it finds: each of these defects, planted alone,
+// must be found by the invariant that it breaks.
+var defects = []struct {
+	name, breaks string
+	guards       []string // switched off
+	wrap         func(rebalancer.Policy) rebalancer.Policy
+	arm          func(*simulated)
+}{
+	{name: "values of another run", breaks: "value", guards: []string{"notRestarted"}},
+	{name: "stale values", breaks: "value", guards: []string{"notStale"}},
+	{name: "doubtful values", breaks: "value", guards: []string{"notSuspect", "known"}},
+	{name: "no budget", breaks: "budget", guards: []string{"affordable"}},
+	{name: "acts on acts", breaks: "in flight", guards: []string{"free"}},
+	{name: "no time to settle", breaks: "settle", guards: []string{"settled"}},
+	{name: "deaf to people", breaks: "people", guards: []string{"accepted"}},
+	{name: "acts while paused", breaks: "pause", guards: []string{"notPaused"}},
+	{name: "no opting out", breaks: "opt-out", guards: []string{"optedIn"}},
+	{name: "settle times forgotten", breaks: "settle", arm: func(s *simulated) { s.forget = func(m *rebalancer.Memory) { m.GPUs = nil } }},
+	{name: "undos forgotten", breaks: "undo spacing", arm: func(s *simulated) { s.forget = func(m *rebalancer.Memory) { m.Undos = nil } }},
+	{name: "decisions forgotten", breaks: "budget", arm: func(s *simulated) {
+		s.forget = func(m *rebalancer.Memory) {
+			if len(m.Decisions) > 2 {
+				m.Decisions = nil
+			}
 		}
+	}},
+	{name: "caps below the floor", breaks: "range", wrap: proposing(func(p *telemetry.Params) { *p.PowerLimitWatts = agentFloorW - 1 })},
+	{name: "undo above what was found", breaks: "range", wrap: proposing(func(p *telemetry.Params) { *p.FoundWatts = *p.PowerLimitWatts - 10 })},
+	{name: "never undone", breaks: "ends", wrap: func(p rebalancer.Policy) rebalancer.Policy {
+		return wrapped{Policy: p, review: func(r rebalancer.Review) rebalancer.Review { r.Enough = false; return r }}
+	}},
+	{name: "verified when it suits", breaks: "deadline", arm: func(s *simulated) {
+		s.log.encode = func(r *telemetry.Record) {
+			if r.Decision != nil && r.Decision.Outcome == telemetry.OutcomeActed {
+				r.Decision.VerifyBy = r.Decision.VerifyBy.Add(time.Hour)
+			}
+		}
+	}},
+	{name: "what is written is not what is known", breaks: "memory", arm: func(s *simulated) {
+		s.log.encode = func(r *telemetry.Record) {
+			if r.Decision != nil {
+				d := *r.Decision
+				d.Approval, d.Mode = nil, telemetry.Observe
+				r.Decision = &d
+			}
+		}
+	}},
+	{name: "leaders that do not heed the fence", breaks: "one leader", arm: func(s *simulated) { s.unfenced = true }},
+	{name: "append without compare", breaks: "one leader", arm: func(s *simulated) { s.log.lax = true }},
+	{name: "agents without a ledger", breaks: "at most once", arm: func(s *simulated) { s.world.ledgers = false }},
+	{name: "a plan that depends on its history", breaks: "pure", wrap: func(p rebalancer.Policy) rebalancer.Policy {
+		calls := 0
+		return wrapped{Policy: p, propose: func(pr rebalancer.Proposal) rebalancer.Proposal {
+			calls++
+			pr.Gain += float64(calls)
+			return pr
+		}}
+	}},
+}
+
+func TestPlantedDefectsAreFound(t *testing.T) {
+	for _, d := range defects {
+		t.Run(d.name, func(t *testing.T) {
+			for _, guard := range d.guards {
+				defer rebalancer.SwitchOff(guard)()
+			}
+			found, tried := "", 0
+			others := map[string]int{}
+			overSeeds(200, d.wrap, d.arm, func(s *simulated) bool {
+				tried++
+				for invariant, what := range s.found {
+					others[invariant]++
+					if invariant == d.breaks {
+						found = what
+					}
+				}
+				return found != ""
+			})
+			if found == "" {
+				t.Errorf("not found in %d seeds, which broke %v", tried, others)
+			}
+			t.Logf("after %d seeds: %s", tried, found[:min(len(found), 200)])
+		})
 	}
-	if acts < seeds || crashes < seeds {
-		t.Errorf("%d acts, %d crashes in %d seeds: too tame to prove anything", acts, crashes, seeds)
-	}
-	t.Logf("%d seeds, %d acts, %d crashes, %d records", seeds, acts, crashes, records)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -97,6 +98,10 @@ type Budget struct {
 // maxFilter is what a filter's bits hold.
 const maxFilter = 64
 
+// maxTime bounds the times that a person sets: a longer one is a slip, and 64
+// times as long must still be a time.
+const maxTime = 7 * 24 * time.Hour
+
 // Validate says everything that is wrong with a spec.
 func (s PolicySpec) Validate() error {
 	var errs []error
@@ -108,6 +113,14 @@ func (s PolicySpec) Validate() error {
 	want(s.Type != "", "type: missing")
 	want(s.Signal != "", "signal: missing")
 	want(slices.Contains([]telemetry.Mode{telemetry.Observe, telemetry.Recommend, telemetry.Approve, telemetry.Enforce}, s.Mode), "mode %q: want observe, recommend, approve or enforce", s.Mode)
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"act", s.Act}, {"aim", s.Aim}, {"margin", s.Margin}} {
+		want(!math.IsNaN(v.value) && !math.IsInf(v.value, 0), "%s %v: want a finite number", v.name, v.value)
+	}
+	want(time.Duration(s.Settle) <= maxTime && time.Duration(s.Notice) <= maxTime && time.Duration(s.Lease) <= maxTime && time.Duration(s.Predict) <= maxTime,
+		"settle, notice, lease, predict: want at most %s", maxTime)
 	want(s.Act != s.Aim, "act and aim are both %v: two marks are needed, or acts and undos chase each other", s.Act)
 	want(s.Filter.N >= 1 && s.Filter.N <= s.Filter.M && s.Filter.M <= maxFilter, "filter {n: %d, m: %d}: want 1 <= n <= m <= %d", s.Filter.N, s.Filter.M, maxFilter)
 	want(len(s.Ladder) > 0, "ladder: empty; the policy could never act (use mode: observe for that)")

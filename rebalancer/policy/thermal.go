@@ -24,6 +24,7 @@ const (
 	leastR       = 0.05 // °C/W, for the size of a cap
 	mostR        = 0.12 // °C/W, for an undo
 	warmestInlet = 45.0 // °C
+	coolestInlet = 5.0  // °C, the other end
 	// unknownTau is the time constant of a device that the judge has not
 	// learned: what is rising is taken to go on rising that long.
 	unknownTau = 25.0 // s
@@ -365,6 +366,11 @@ func (t *Thermal) Review(s *rebalancer.Scene, h rebalancer.Held) rebalancer.Revi
 	resistance := mostR
 	if state.rKnown {
 		resistance = state.r
+	}
+	if core := fresh(n, g, telemetry.GPUTemperatureCelsiusCore, s.Now); core.OK && r.V > 0 {
+		// What was learned in bad weather would hold a cool device for ever.
+		most := (core.V + state.headroom - state.steady - coolestInlet) / r.V
+		resistance = min(resistance, max(most, leastR))
 	}
 	out.Restored = state.steady - resistance*max(before-r.V, 0)
 	out.Enough = out.Restored >= t.spec.Aim+t.spec.Margin

