@@ -72,7 +72,7 @@ type Conn struct {
 	goneDrops  uint64               // drops of subscriptions that have ended
 	connected  chan struct{}        // closed when the connection first stands
 	again      chan struct{}        // closed and made anew each time it stands again
-	lastAsync  map[string]time.Time // when an error out of band was logged, by subject and kind
+	lastAsync  map[string]time.Time // when an error out of band was logged, by subject and text
 	lastReason string               // of the connection errors logged, so that each is said once
 }
 

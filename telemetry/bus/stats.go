@@ -87,13 +87,14 @@ func (c *Conn) onAsyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	}
 	// A refused publish comes back with each frame. The count has them all.
 	c.mu.Lock()
-	said, now := c.lastAsync[subject+"\xff"+string(kind)], time.Now()
+	key, now := subject+"\xff"+err.Error(), time.Now()
+	said := c.lastAsync[key]
 	again := !said.IsZero() && now.Sub(said) < asyncEvery
 	if !again {
 		if len(c.lastAsync) >= maxAsync {
 			clear(c.lastAsync)
 		}
-		c.lastAsync[subject+"\xff"+string(kind)] = now
+		c.lastAsync[key] = now
 	}
 	c.mu.Unlock()
 	if !again {
