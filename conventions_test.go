@@ -55,9 +55,9 @@ var imports = map[string][]string{
 	"ui":                       {"telemetry", "cluster"},
 	"config":                   {yaml},
 	// Wiring may import everything; the node's own must stay light, see nodeBan.
-	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/cli": {"*"},
-	"cmd/evenkeel":      {"app", "app/cli", "config", cobra},
-	"cmd/evenkeel-node": {"app/node", "config", cobra},
+	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/cli": {"*"}, "app/command": {cobra},
+	"cmd/evenkeel":      {"app", "app/cli", "app/command", "config", cobra},
+	"cmd/evenkeel-node": {"app/node", "app/command", "config", cobra},
 	"e2e":               {},
 }
 

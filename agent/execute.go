@@ -125,7 +125,7 @@ func (a *Agent) powerCap(o *telemetry.Order, r telemetry.Receipt) outcome {
 	r.Before = limit(l.Current)
 	previous, chained := a.holdOf(uuid)
 	original := l.Current
-	if chained && near(l.Current, previous.Set) {
+	if chained && previous.is(l.Current) {
 		original = previous.Found
 	}
 	want := *o.Params.PowerLimitWatts
@@ -223,6 +223,8 @@ func (a *Agent) putBack(r telemetry.Receipt, found, now float64, will hold, why 
 	}
 	if now > 0 {
 		will.Set, r.After = now, limit(now)
+	} else {
+		will.Or = found
 	}
 	r.LeaseUntil = will.Until.Round(0)
 	out := outcome{receipt: fail(r, "power limit of %s not set: %v; and %s not put back: %v; tried again when the lease ends", watts(will.Set), why, watts(found), err), hold: &will}

@@ -44,7 +44,7 @@ func (a *Agent) renew(o *telemetry.Order, r telemetry.Receipt, uuid string) outc
 		return outcome{receipt: fail(r, "device %s does not answer: %v", uuid, err)}
 	}
 	r.Before, r.After = limit(l.Current), limit(l.Current)
-	if !near(l.Current, h.Set) {
+	if !h.is(l.Current) {
 		why := fmt.Sprintf("the limit is %s, not the %s that was set: somebody else changed it, so it is left", watts(l.Current), watts(h.Set))
 		out := outcome{receipt: refuse(r, telemetry.RefuseNotOurs, "%s", why)}
 		if !o.DryRun {
@@ -84,7 +84,7 @@ func (a *Agent) restore(h hold, r telemetry.Receipt, dry bool) outcome {
 	case near(l.Current, h.Found):
 		out.why = "power limit is " + watts(l.Current) + " as it was found"
 		out.receipt = done(r, "%s", out.why)
-	case !near(l.Current, h.Set):
+	case !h.is(l.Current):
 		out.why = fmt.Sprintf("the limit is %s, not the %s that was set: somebody else changed it, so it is left", watts(l.Current), watts(h.Set))
 		out.receipt = refuse(r, telemetry.RefuseNotOurs, "%s", out.why)
 	case dry:

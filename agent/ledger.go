@@ -40,16 +40,22 @@ type entry struct {
 }
 
 // hold is a power limit that is ours until its lease ends. Found is what to
-// put back, Set what must still be there for us to do so.
+// put back, Set what must still be there for us to do so. Or is set while it is
+// not known whether Set was written: then the limit may also be the earlier one
+// of ours that it was to replace.
 type hold struct {
 	Step     string    `json:"step"`
 	Decision string    `json:"decision"`
 	UUID     string    `json:"uuid"`
 	Found    float64   `json:"found"`
 	Set      float64   `json:"set"`
+	Or       float64   `json:"or,omitempty"`
 	Until    time.Time `json:"until"`
 	BootID   string    `json:"boot_id"`
 }
+
+// is says whether a limit is what we set.
+func (h hold) is(now float64) bool { return near(now, h.Set) || h.Or > 0 && near(now, h.Or) }
 
 var (
 	bucketMeta   = []byte("meta")
@@ -146,15 +152,16 @@ func (l *ledger) forgetEpoch() error {
 }
 
 // receive takes an order in, unless one of its id is there, and raises the
-// epoch. An errEpoch takes nothing in.
-func (l *ledger) receive(o *telemetry.Order) (known *entry, err error) {
+// epoch. An errEpoch takes nothing in. An order of that id from an earlier life
+// of the lease bucket steps aside; moved is what it holds, under its new name.
+func (l *ledger) receive(o *telemetry.Order) (known *entry, moved *hold, err error) {
 	err = l.update(func(tx *bbolt.Tx) error {
-		known = nil
+		known, moved = nil, nil
 		e, ok, err := get[entry](tx, bucketOrders, []byte(o.ID))
 		if err != nil {
 			return err
 		}
-		if ok {
+		if ok && sameLife(&e.Order, o) {
 			known = &e
 			return nil
 		}
@@ -167,9 +174,30 @@ func (l *ledger) receive(o *telemetry.Order) (known *entry, err error) {
 				return err
 			}
 		}
+		if ok {
+			if moved, err = stepAside(tx, e); err != nil {
+				return err
+			}
+		}
 		return put(tx, bucketOrders, []byte(o.ID), entry{Order: *o, Phase: received})
 	})
-	return known, err
+	return known, moved, err
+}
+
+// stepAside gives an order of an earlier life a name that nobody will give
+// again, and what it holds with it.
+func stepAside(tx *bbolt.Tx, e entry) (*hold, error) {
+	was, uuid := e.Order.ID, e.Order.Target.UUID
+	e.Order.ID = was + "@" + e.Order.Epoch.Incarnation
+	if err := put(tx, bucketOrders, []byte(e.Order.ID), e); err != nil {
+		return nil, err
+	}
+	h, ok, err := get[hold](tx, bucketHolds, []byte(uuid))
+	if err != nil || !ok || h.Step != was {
+		return nil, err
+	}
+	h.Step = e.Order.ID
+	return &h, put(tx, bucketHolds, []byte(uuid), h)
 }
 
 // start records that the device is about to be written, with all that is

@@ -36,7 +36,7 @@ func TestEveryRefusal(t *testing.T) {
 		{"too early", nil, power(400, func(o *telemetry.Order) { o.NotBefore = o.SentAt.Add(10 * time.Second) }), telemetry.RefuseNotYet, ""},
 		{"not in the allow-list", func(o *Options) { o.Allow = nil }, power(400), telemetry.RefuseNotAllowed, "allow-list"},
 		{"another kind", nil, signal(), telemetry.RefuseNotAllowed, "signal"},
-		{"disruptive with a skewed clock", nil, signal(func(o *telemetry.Order) { o.SentAt = o.SentAt.Add(-31 * time.Second) }), telemetry.RefuseClock, "31s"},
+		{"disruptive with a skewed clock", nil, signal(func(o *telemetry.Order) { o.SentAt = o.SentAt.Add(-31 * time.Second) }), telemetry.RefuseClock, "at most 30s for a disruptive step"},
 		{"disruptive with the sender ahead", nil, signal(func(o *telemetry.Order) {
 			o.SentAt, o.Expires = o.SentAt.Add(32*time.Second), o.Expires.Add(time.Minute)
 		}), telemetry.RefuseClock, ""},
@@ -251,6 +251,44 @@ func TestEpoch(t *testing.T) {
 	r.reopen(func(o *Options) { o.AcceptEpoch = false })
 	r.wantRefused(r.cap(550, epoch("b1", 200)), telemetry.RefuseEpoch)
 	r.mustDo(r.cap(550, epoch("b2", 1)))
+}
+
+// TestIDsOfANewJournal is a lost store: the journal counts anew and gives ids
+// that this ledger knows. They name new steps, and what the old ones hold is
+// still put back.
+func TestIDsOfANewJournal(t *testing.T) {
+	r := newRig(t)
+	step := func(bucket string) func(*telemetry.Order) {
+		return func(o *telemetry.Order) {
+			o.ID, o.Epoch = "d-000001.1", telemetry.Epoch{Incarnation: bucket, Revision: 1}
+		}
+	}
+	r.mustDo(r.cap(600, step("b1")))
+	// Until a person has said so, the new bucket's orders are refused for that.
+	r.wantRefused(r.cap(500, step("b2"), on("GPU-2")), telemetry.RefuseEpoch)
+	r.wantRefused(r.cap(600, step("b2")), telemetry.RefuseEpoch)
+	r.reopen(func(o *Options) { o.AcceptEpoch = true })
+	r.mustDo(r.cap(500, step("b2"), on("GPU-2")))
+	r.wantLimit("GPU-2", 500)
+	r.mustDo(r.order(telemetry.StepUndo, of("d-000001.1"), on("GPU-2"), func(o *telemetry.Order) { o.Epoch.Incarnation = "b2" }))
+	r.wantLimit("GPU-2", 700)
+	r.wantLimit(gpu, 600)
+
+	// The old step's lease ends under a name that nobody mistakes for the new one.
+	h, ok := r.a.holdOf(gpu)
+	if !ok || h.Step != "d-000001.1@b1" {
+		t.Fatalf("held as %q, %v", h.Step, ok)
+	}
+	h.Until = time.Now().Add(-time.Second)
+	r.a.mu.Lock()
+	r.a.held[gpu] = h
+	r.a.mu.Unlock()
+	r.a.expire(h)
+	r.wantLimit(gpu, 700)
+	last := r.bus.get()[len(r.bus.get())-1]
+	if last.StepID != "d-000001.1@b1" || !last.Spontaneous {
+		t.Errorf("receipt of %q", last.StepID)
+	}
 }
 
 func TestConfigRefuses(t *testing.T) {

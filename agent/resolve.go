@@ -28,7 +28,7 @@ func (a *Agent) resolve(e entry) outcome {
 	l, err := a.writer.PowerLimits(will.UUID)
 	if err != nil {
 		// Kept on the books: the end of the lease compares and undoes.
-		r.LeaseUntil = will.Until
+		r.LeaseUntil, will.Or = will.Until, e.Found
 		return outcome{receipt: fail(r, "the agent ended while it set the limit, and device %s does not answer: %v; undone when the lease ends", will.UUID, err), hold: &will}
 	}
 	r.After = limit(l.Current)

@@ -39,7 +39,7 @@ func (a *Agent) process(data []byte) (telemetry.Receipt, telemetry.StepKind) {
 	// A repeated order is answered from the ledger, however late it comes.
 	if e, known, err := a.ledger.entry(o.ID); err != nil {
 		return a.ledgerFailed(r, err), o.Kind
-	} else if known {
+	} else if known && sameLife(&e.Order, o) {
 		return a.repeat(e, o, r), o.Kind
 	}
 	if no := a.check(o, r, time.Now()); no != nil {
@@ -102,7 +102,7 @@ func (a *Agent) takeIn(o *telemetry.Order, r telemetry.Receipt, do func() teleme
 		close(over)
 	}()
 
-	known, err := a.ledger.receive(o)
+	known, moved, err := a.ledger.receive(o)
 	var fenced errEpoch
 	switch {
 	case errors.As(err, &fenced):
@@ -112,8 +112,19 @@ func (a *Agent) takeIn(o *telemetry.Order, r telemetry.Receipt, do func() teleme
 	case known != nil: // it ended between the look-up and here
 		return a.stored(*known, o, r)
 	}
+	if moved != nil {
+		a.mu.Lock()
+		if a.held[moved.UUID].Step == o.ID { // it may have ended meanwhile
+			a.held[moved.UUID] = *moved
+		}
+		a.mu.Unlock()
+	}
 	return do()
 }
+
+// sameLife says whether two orders come from the same life of the lease
+// bucket. After a lost store the journal counts anew, and so do the ids.
+func sameLife(a, b *telemetry.Order) bool { return a.Epoch.Incarnation == b.Epoch.Incarnation }
 
 // repeat answers an order whose id is known.
 func (a *Agent) repeat(e entry, o *telemetry.Order, r telemetry.Receipt) telemetry.Receipt {

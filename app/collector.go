@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/evenkeel-gpu/evenkeel/app/connect"
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
 	"github.com/evenkeel-gpu/evenkeel/collector"
@@ -45,8 +47,12 @@ func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) err
 
 // addCollector wires the collector and, on the same address, page and API.
 func addCollector(p *lifecycle.Process, c collectorParts, ln net.Listener) error {
+	reg := prometheus.NewRegistry()
+	if err := connect.Metrics(reg, c.conn); err != nil {
+		return err
+	}
 	col, err := collector.New(collector.Options{
-		Bus: c.conn, Now: time.Now, Log: c.log.With("component", "collector"), MaxNodes: c.maxNodes, PerLink: c.perLink,
+		Bus: c.conn, Registry: reg, Now: time.Now, Log: c.log.With("component", "collector"), MaxNodes: c.maxNodes, PerLink: c.perLink,
 	})
 	if err != nil {
 		return err

@@ -73,11 +73,11 @@ func Rebalancer(ctx context.Context, cfg *config.Rebalancer, log *slog.Logger) e
 // ln may be nil: then its metrics are not served.
 func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts, ln net.Listener) error {
 	reg := prometheus.NewRegistry()
-
-	// The journal must be there before anything is decided.
-	if err := ensureStreams(ctx, r.conn, r.log); err != nil {
+	if err := connect.Metrics(reg, r.conn); err != nil {
 		return err
 	}
+
+	// Without streams there is no lease, and without a lease nothing is decided.
 	p.Add("streams", func(ctx context.Context) error { return r.conn.KeepStreams(ctx, bus.DefaultStreams()) })
 	policies, err := policy.New(r.policies)
 	if err != nil {
@@ -132,28 +132,6 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 		p.Serve("rebalancer metrics", ln, mux)
 	}
 	return nil
-}
-
-// ensureStreams waits for the bus as long as it takes: a rebalancer without a
-// journal must not act, and need not die.
-func ensureStreams(ctx context.Context, conn *bus.Conn, log *slog.Logger) error {
-	for {
-		err := conn.Ready(ctx)
-		if err == nil {
-			if err = conn.EnsureStreams(ctx, bus.DefaultStreams()); err == nil {
-				return nil
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		log.Warn("the bus's streams are not there yet; trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 // orders hands signed orders to the bus.

@@ -29,6 +29,7 @@ type UpOptions struct {
 	Seed     uint64
 	Listen   string
 	Data     string
+	LogLevel string // of the process beside this one
 	Out      io.Writer
 }
 
@@ -43,19 +44,25 @@ func Up(ctx context.Context, o UpOptions, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	data, cleanup, err := dataFolder(o.Data)
-	if err != nil {
-		return err
-	}
-	defer cleanup()
+	defer func() { _ = ln.Close() }()
 	if o.Source == "" {
 		o.Source = "sim"
 		if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
 			o.Source = "nvml"
 		}
 	}
-
-	u := &up{options: o, data: data, log: log, process: lifecycle.New(ctx)}
+	u := &up{options: o, log: log, process: lifecycle.New(ctx)}
+	if o.Source == "nvml" {
+		if u.node, err = nodeBinary(); err != nil {
+			return err
+		}
+	}
+	data, cleanup, err := dataFolder(o.Data)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	u.data = data
 	defer u.close()
 	if err := u.start(ctx, ln); err != nil {
 		return err
@@ -74,6 +81,7 @@ type up struct {
 	bus     *embedded.Server
 	conns   []*bus.Conn
 	what    string
+	node    string // the evenkeel-node binary
 }
 
 // server is the flag that commands need when the page is not where they look.
@@ -199,22 +207,27 @@ func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) er
 	return nil
 }
 
-// addExporter starts evenkeel-node beside this process.
+// addExporter starts evenkeel-node beside this process. If either ends, so does
+// the other.
 func (u *up) addExporter() error {
-	path, err := nodeBinary()
+	name, err := os.Hostname()
 	if err != nil {
-		return err
+		return fmt.Errorf("this machine has no name to give its node: %w", err)
 	}
-	u.what = "this machine's GPUs, read only; acts are recommended, not carried out"
+	u.what = fmt.Sprintf("this machine's GPUs (node %s), read only; acts are recommended, not carried out", name)
 	u.process.Add("evenkeel-node export", func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, path, "export", "--nats", u.bus.URL(), "--listen", "127.0.0.1:0")
+		cmd := exec.CommandContext(ctx, u.node, "export", "--node", name, "--nats", u.bus.URL(), "--listen", "127.0.0.1:0", "--log-level", u.options.LogLevel)
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 5 * time.Second
-		if err := cmd.Run(); err != nil && ctx.Err() == nil {
-			return err
+		err := runChild(cmd)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			err = errors.New("ended by itself")
 		}
-		return nil
+		return fmt.Errorf("%s: %w", u.node, err)
 	})
 	return nil
 }
@@ -262,4 +275,25 @@ func dataFolder(name string) (dir string, cleanup func(), err error) {
 	}
 	dir, err = os.MkdirTemp("", "evenkeel-up-")
 	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// ensureStreams waits for the streams, so that the first decision need not.
+func ensureStreams(ctx context.Context, conn *bus.Conn, log *slog.Logger) error {
+	for {
+		err := conn.Ready(ctx)
+		if err == nil {
+			if err = conn.EnsureStreams(ctx, bus.DefaultStreams()); err == nil {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Warn("the bus's streams are not there yet; trying again", "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }

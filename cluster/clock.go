@@ -65,6 +65,15 @@ func (c *clock) take(arrival, sample, mono int64) (sampledAt int64, fault bool) 
 	return at, fault
 }
 
+// shift moves what is kept to a viewer's clock that was stepped.
+func (c *clock) shift(step time.Duration) {
+	c.minWall += step
+	c.minMono += step
+	c.lastArrival += int64(step)
+	c.sampledAt += int64(step)
+	c.skew -= step
+}
+
 // follow moves the minima: down to what was seen, up with the drift, and to
 // each other after a step.
 func (c *clock) follow(arrival, sample, mono int64, wall time.Duration) {

@@ -26,7 +26,7 @@ func fold(now time.Time, o *telemetry.Observation, old *Node) *Node {
 	}
 	n.Since = since(o, seen, skew)
 	if old != nil {
-		if old.Incarnation == n.Incarnation {
+		if old.Incarnation == n.Incarnation && !old.Since.After(seen) { // after: the viewer's clock was set back
 			n.Since = old.Since
 		}
 		keep(&n.Name, old.Name)

@@ -20,6 +20,7 @@ type Judge struct {
 	synced  bool
 	fault   string
 	now     tick
+	heard   time.Time // arrival of the last frame taken
 	// published is the sample time of the last regular observation, in seconds.
 	published float64
 	began     bool
@@ -72,6 +73,7 @@ func (j *Judge) FrameInto(now time.Time, f *telemetry.Frame, o *telemetry.Observ
 	if err != nil {
 		return Verdict{}, err
 	}
+	j.follow(now)
 	if fresh {
 		j.restart(now, oldBoot == f.GetBootId())
 	}
@@ -105,6 +107,28 @@ const maxUnixNano = 4e18
 // boundary from being heard twice in one second and not at all in the next.
 func (j *Judge) due(k tick) bool {
 	return k.seconds-j.published >= 1-min(k.period, time.Second).Seconds()/2
+}
+
+// follow moves all that is kept by the viewer's wall clock when that clock was
+// stepped. Frames do not tell: a step forward looks like a delay that never
+// ends. The viewer's own monotonic clock does.
+func (j *Judge) follow(now time.Time) {
+	last := j.heard
+	j.heard = now
+	if last.IsZero() {
+		return
+	}
+	step := time.Duration(now.UnixNano()-last.UnixNano()) - now.Sub(last)
+	if step <= MaxStep && step >= -MaxStep {
+		return
+	}
+	j.epoch += int64(step)
+	j.published += step.Seconds()
+	j.clock.shift(step)
+	for _, t := range j.tracks {
+		t.trend.shift(step.Seconds())
+		t.fit.shift(step.Seconds())
+	}
 }
 
 func (j *Judge) restart(now time.Time, sameBoot bool) {

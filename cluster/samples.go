@@ -52,6 +52,9 @@ func (s *sampleTable) take(f *telemetry.Frame, j *Judge, k tick) {
 			s.at[string(s.key)] = i
 			s.list = append(s.list, Sample{Row: row, ID: telemetry.ID(x.GetId()), UUID: x.GetUuid(), Labels: slices.Clone(x.GetLabels())})
 		}
+		if known && stateLabel(x) && !slices.Equal(s.list[i].Labels, x.GetLabels()) {
+			s.list[i].Labels = slices.Clone(x.GetLabels())
+		}
 		s.list[i].V, s.list[i].at = x.GetValue(), k.at
 	}
 	if len(s.list) > 0 && k.at-s.swept > 5000 {
@@ -80,9 +83,16 @@ func (j *Judge) knows(uuid string) bool {
 	return slices.ContainsFunc(j.tracks, func(t *track) bool { return t.uuid == uuid })
 }
 
+// stateLabel says that a sample's label is the state of its one series and not
+// the name of one of many: with a new label it takes the old one's place.
+func stateLabel(x *telemetry.Sample) bool { return telemetry.ID(x.GetId()) == telemetry.NodeDriverUp }
+
 func appendKey(b []byte, x *telemetry.Sample) []byte {
 	b = append(b, byte(x.GetId()), byte(x.GetId()>>8))
 	b = append(b, x.GetUuid()...)
+	if stateLabel(x) {
+		return b
+	}
 	for _, l := range x.GetLabels() {
 		b = append(b, 0xff) // never in valid UTF-8
 		b = append(b, l...)

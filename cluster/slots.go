@@ -38,7 +38,8 @@ var wiredSeries, slotOf = func() ([]wired, [1000]uint8) {
 		if row == nil || row.Per != telemetry.PerGPU || row.Wire.Kind == telemetry.NoWire {
 			continue
 		}
-		list = append(list, wired{id, row.Rate, row, row.Type == telemetry.Counter, row.Unit == "celsius" && row.Rate == telemetry.Fast})
+		rate := telemetry.RateOf(id)
+		list = append(list, wired{id, rate, row, row.Type == telemetry.Counter, row.Unit == "celsius" && rate == telemetry.Fast})
 		at[id] = uint8(len(list)) // one more than the place, so that zero is none
 	}
 	return list, at

@@ -123,6 +123,14 @@ func (m *thermal) start(at, p float64) {
 	m.lastS, m.lastP, m.n = at, p, 1
 }
 
+func (m *thermal) shift(seconds float64) {
+	m.lastS += seconds
+	m.plateau.from += seconds
+	if m.plateau.held > 0 {
+		m.plateau.held += seconds
+	}
+}
+
 func (l *lag) take(a, keep, p, t float64) {
 	l.x = a*l.x + (1-a)*p
 	l.e *= a

@@ -34,6 +34,12 @@ func (t *trend) add(at, v float64) {
 
 func (t *trend) reset() { t.count, t.next = 0, 0 }
 
+func (t *trend) shift(seconds float64) {
+	for i := range t.at {
+		t.at[i] += seconds
+	}
+}
+
 // slope is the change per second by least squares: over the last ten seconds if
 // it is steep, else over thirty. Windows grow when samples are rare.
 func (t *trend) slope() (float64, bool) {

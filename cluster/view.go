@@ -304,14 +304,15 @@ func Period(r telemetry.Rate, tick time.Duration) time.Duration {
 	return tick
 }
 
-// StaleAfter is the age from which a value counts as stale: three periods of
-// its own rate class. A row without a rhythm of its own follows the tick.
+// observed is how often a node is told of in observations. A View knows of a
+// faster tick no sooner than that.
+const observed = time.Second
+
+// StaleAfter is the age from which a value in a View counts as stale: three
+// periods of its own rate class, as far as observations carry it. A row without
+// a rhythm of its own follows the tick.
 func StaleAfter(id telemetry.ID, tick time.Duration) time.Duration {
-	rate := telemetry.Fast
-	if row := telemetry.RowOf(id); row != nil {
-		rate = row.Rate
-	}
-	return 3 * Period(rate, tick)
+	return 3 * Period(telemetry.RateOf(id), max(tick, observed))
 }
 
 // GoneAfter is the silence from which a node counts as gone.

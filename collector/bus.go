@@ -9,6 +9,8 @@ import (
 // Bus is what the collector needs of the message bus. Handlers must return at
 // once; the collector only enqueues in them.
 type Bus interface {
+	// Connected says whether anything can be heard now.
+	Connected() bool
 	// Frames calls fn with subject and payload of every frame. The payload is
 	// the callee's to keep.
 	Frames(fn func(subject string, data []byte)) (stop func(), err error)

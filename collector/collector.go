@@ -148,7 +148,7 @@ func (c *Collector) subscribe(ctx context.Context) (stop func(), err error) {
 }
 
 // pulse tells readers once a second that time has passed, as a node that falls
-// silent sends nothing to be told by.
+// silent sends nothing to be told by, and looks after what no frame does.
 func (c *Collector) pulse(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -157,9 +157,18 @@ func (c *Collector) pulse(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			c.changes.notify()
+			c.beat()
 		}
 	}
+}
+
+func (c *Collector) beat() {
+	now := c.opts.Now()
+	if !c.opts.Bus.Connected() {
+		c.ready.wait(now)
+	}
+	c.nodes.sweep(now)
+	c.changes.notify()
 }
 
 // follow folds the journal. A journal that cannot be read costs the decisions

@@ -21,7 +21,11 @@ type gpuBlock struct {
 	allocated series
 	health    info
 	describe  info
+	hung      info
 	workloads []info
+	// newest is the time of the last fast sample. It outlives the values, since
+	// its age matters most when they are no longer shown.
+	newest time.Time
 }
 
 func (b *gpuBlock) own() []*dto.LabelPair { return slices.Clone(b.labels) }
@@ -41,18 +45,23 @@ func (b *gpuBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, g *clus
 	if g.PCI != "" {
 		b.describe.set(x, telemetry.GPUInfo, b.labels, strconv.Itoa(g.Index), g.PCI, g.Model, g.Driver, g.Arch)
 	}
-	newest := time.Time{}
+	if g.HungCall != "" {
+		b.hung.set(x, telemetry.NodeDriverCallHung, b.labels[:1], g.UUID, g.HungCall) // the row is the node's
+		*b.hung.m.Gauge.Value = g.HungFor.Seconds()
+	}
 	for r := range g.Readings() {
-		if !usable(r, n, now) || int(r.ID) >= len(b.values) || r.ID == telemetry.GPUUp {
+		if int(r.ID) >= len(b.values) || r.ID == telemetry.GPUUp {
 			continue
 		}
-		b.values[r.ID].set(x, r.ID, r.V, func() []*dto.LabelPair { return b.closed(r.ID) })
-		if r.At.After(newest) && telemetry.RowOf(r.ID).Rate == telemetry.Fast {
-			newest = r.At
+		if r.At.After(b.newest) && telemetry.RateOf(r.ID) == telemetry.Fast {
+			b.newest = r.At
+		}
+		if usable(r, n, now) {
+			b.values[r.ID].set(x, r.ID, r.V, func() []*dto.LabelPair { return b.closed(r.ID) })
 		}
 	}
-	if !newest.IsZero() {
-		b.age.set(x, telemetry.GPUSampleAge, max(now.Sub(newest).Seconds(), 0), b.own)
+	if !b.newest.IsZero() {
+		b.age.set(x, telemetry.GPUSampleAge, max(now.Sub(b.newest).Seconds(), 0), b.own)
 	}
 }
 

@@ -32,10 +32,17 @@ type memoryBus struct {
 	observed    map[string][][]byte
 	refuse      error // what a subscription answers
 	broken      error // what a publication answers
+	cut         bool  // not connected
 }
 
 func newBus() *memoryBus {
 	return &memoryBus{observed: map[string][][]byte{}, grown: make(chan struct{}, 1)}
+}
+
+func (b *memoryBus) Connected() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.cut
 }
 
 func (b *memoryBus) Frames(fn func(string, []byte)) (func(), error) {

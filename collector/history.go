@@ -110,8 +110,11 @@ func (p *past) add(now time.Time, g *telemetry.GPUObservation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := now.UnixMilli()
-	if p.count > 0 && at-p.newest < historyStep.Milliseconds() {
-		return
+	if since := at - p.newest; p.count > 0 && since < historyStep.Milliseconds() {
+		if since > -historyStep.Milliseconds() {
+			return
+		}
+		p.count = 0 // the clock was set back; what was kept lies in the future
 	}
 	row := &p.v[p.next]
 	for i := range row {

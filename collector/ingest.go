@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
@@ -36,7 +38,8 @@ type nodes struct {
 	mu    sync.RWMutex
 	limit int
 	by    map[string]*entry
-	swept time.Time // when room was last looked for
+	swept time.Time // when silent ones were last looked for
+	drops atomic.Uint64
 }
 
 func (n *nodes) get(name string) *entry {
@@ -45,9 +48,12 @@ func (n *nodes) get(name string) *entry {
 	return n.by[name]
 }
 
-// sweepEvery paces the search for room: it looks at every node, and whoever is
-// refused asks again with each frame.
-const sweepEvery = 10 * time.Second
+// The search for silent nodes looks at each one. It is made now and then, and
+// more often while somebody is refused, who asks again with each frame.
+const (
+	sweepEvery = time.Minute
+	sweepFull  = 10 * time.Second
+)
 
 // add returns the entry of a node, nil if there are too many. A node that has
 // been silent for longer than any is kept makes room.
@@ -57,16 +63,8 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 	if e := n.by[name]; e != nil {
 		return e
 	}
-	if len(n.by) >= n.limit && now.Sub(n.swept) >= sweepEvery {
-		n.swept = now
-		for old, e := range n.by {
-			e.mu.Lock()
-			silent := now.Sub(e.last) > cluster.ForgetAfter
-			e.mu.Unlock()
-			if silent {
-				delete(n.by, old)
-			}
-		}
+	if len(n.by) >= n.limit {
+		n.forget(now, sweepFull)
 	}
 	if len(n.by) >= n.limit {
 		return nil
@@ -76,12 +74,36 @@ func (n *nodes) add(name string, now time.Time, links bool) *entry {
 	return e
 }
 
+// sweep forgets nodes that have been silent for longer than any is kept.
+func (n *nodes) sweep(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forget(now, sweepEvery)
+}
+
+func (n *nodes) forget(now time.Time, every time.Duration) {
+	if now.Sub(n.swept) < every {
+		return
+	}
+	n.swept = now
+	for name, e := range n.by {
+		e.mu.Lock()
+		silent := now.Sub(e.last) > cluster.ForgetAfter
+		e.mu.Unlock()
+		if silent {
+			delete(n.by, name)
+			n.drops.Add(1)
+		}
+	}
+}
+
 // worker decodes and judges the frames of its share of the nodes.
 type worker struct {
 	c     *Collector
 	queue *ring
 	// bySubject saves parsing a subject that was found good.
 	bySubject map[string]*entry
+	drops     uint64 // nodes forgotten when bySubject was last looked through
 	frame     telemetry.Frame
 	obs       telemetry.Observation
 	encoder   encoder
@@ -161,6 +183,10 @@ func (w *worker) judge(a arrival) error {
 // entry decodes a frame and finds its node; only a frame that is sound in
 // itself can make a node known.
 func (w *worker) entry(a arrival) (*entry, error) {
+	if drops := w.c.nodes.drops.Load(); drops != w.drops {
+		w.drops = drops
+		maps.DeleteFunc(w.bySubject, func(_ string, e *entry) bool { return w.c.nodes.get(e.name) != e })
+	}
 	e := w.bySubject[a.subject]
 	var name string
 	if e != nil {

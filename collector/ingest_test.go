@@ -333,6 +333,43 @@ func FuzzIngest(f *testing.F) {
 	})
 }
 
+// One node that floods loses its own frames, not those of the others.
+func TestFloodHarmsItsSenderOnly(t *testing.T) {
+	r := newRing(2 * share)
+	drops := 0
+	for i := range 100 * share {
+		if r.push(arrival{subject: "loud"}) {
+			drops++
+		}
+		if i%(10*share) == 0 && r.push(arrival{subject: fmt.Sprintf("quiet-%d", i)}) {
+			t.Fatal("a quiet node's frame pushed another out")
+		}
+	}
+	seen := map[string]int{}
+	for batch := r.take(make([]arrival, 0, 7)); len(batch) > 0; batch = r.take(batch) {
+		for _, a := range batch {
+			seen[a.subject]++
+		}
+	}
+	if seen["loud"] != share || len(seen) != 11 || drops != 99*share {
+		t.Errorf("%d loud frames and %d nodes taken, %d dropped; want %d, 11 and %d", seen["loud"], len(seen), drops, share, 99*share)
+	}
+	if len(r.held) != 0 {
+		t.Errorf("%d counts are kept of an empty queue", len(r.held))
+	}
+}
+
+// A sequence that leaps says nothing about the fleet's losses.
+func TestLeapingSequence(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	w.tick(t0, s)
+	s.seq = 1 << 62
+	w.tick(t0.Add(time.Second), s)
+	if got := w.dropped(telemetry.DropLost); got > 100 {
+		t.Errorf("%d frames counted as lost within a second", got)
+	}
+}
+
 // Everything at once: for the race detector, and every frame arrives.
 func TestConcurrentUse(t *testing.T) {
 	bus := newBus()

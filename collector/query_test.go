@@ -3,6 +3,9 @@ package collector
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,4 +149,61 @@ func TestLag(t *testing.T) {
 	if got := l.worst(t0); got < 18*time.Minute {
 		t.Errorf("a lag of 100 h is told as %s", got)
 	}
+}
+
+// A journal that was lost and made anew takes the old decisions off the page.
+func TestNewJournalForgetsTheOld(t *testing.T) {
+	d := newDecisions(100)
+	d.fold(telemetry.Record{Decision: &telemetry.Decision{ID: "1", Outcome: telemetry.OutcomeActed}})
+	d.fold(telemetry.Record{Breaker: &telemetry.BreakerTrip{Open: true}})
+	d.clear()
+	if n := len(d.newestFirst()); n != 0 || len(d.breakers) != 0 {
+		t.Errorf("%d decisions and %d breakers are left", n, len(d.breakers))
+	}
+}
+
+// A client that stops reading does not keep the others from /metrics.
+func TestStalledScraper(t *testing.T) {
+	w, s := newWorld(t, nil), newSender("a", 1)
+	w.tick(t0, s)
+	w.clock.set(t0.Add(20 * time.Second))
+	h := w.Handler()
+	stalled := &stalledWriter{header: http.Header{}, begun: make(chan struct{}), release: make(chan struct{})}
+	ended := make(chan struct{})
+	go func() {
+		h.ServeHTTP(stalled, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		close(ended)
+	}()
+	<-stalled.begun
+	other := make(chan int)
+	go func() {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		other <- rec.Code
+	}()
+	select {
+	case code := <-other:
+		if code != http.StatusOK {
+			t.Errorf("status %d", code)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a scrape waits for a client that does not read")
+	}
+	close(stalled.release)
+	<-ended
+}
+
+// stalledWriter takes nothing until it is released.
+type stalledWriter struct {
+	header         http.Header
+	once           sync.Once
+	begun, release chan struct{}
+}
+
+func (s *stalledWriter) Header() http.Header { return s.header }
+func (s *stalledWriter) WriteHeader(int)     {}
+func (s *stalledWriter) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.release
+	return len(p), nil
 }

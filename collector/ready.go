@@ -25,6 +25,13 @@ const (
 
 func (r *ready) start(now time.Time) { r.since.Store(now.UnixNano()) }
 
+// wait puts the start off while nobody can be heard; once ready it stays so.
+func (r *ready) wait(now time.Time) {
+	if !r.done.Load() {
+		r.start(now)
+	}
+}
+
 func (r *ready) heard(f *telemetry.Frame) {
 	p := int64(min(max(f.GetPeriodNano(), 1), uint64(readyAlone)))
 	for {

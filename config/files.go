@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Duration is a time with its unit ("30s", "10m").
 type Duration time.Duration
 
-// UnmarshalText reads a duration; a bare number is an error.
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+// UnmarshalYAML reads a duration; a bare number is an error with its line.
+func (d *Duration) UnmarshalYAML(value *yaml.Node) error {
+	v, err := time.ParseDuration(value.Value)
 	if err != nil {
-		return fmt.Errorf("duration %q: want a number with a unit, such as 30s or 10m", text)
+		return fmt.Errorf("line %d: duration %q: want a number with a unit, such as 30s or 10m", value.Line, value.Value)
 	}
 	*d = Duration(v)
 	return nil
@@ -74,6 +79,12 @@ func (n NATS) validate(required bool) error {
 	for _, set := range []bool{n.User != "", n.NKeyFile != "", n.CredsFile != ""} {
 		if set {
 			ways++
+		}
+	}
+	for u := range strings.SplitSeq(n.URL, ",") {
+		scheme, _, ok := strings.Cut(strings.TrimSpace(u), "://")
+		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
+			return fmt.Errorf("nats.url %q: %s is no scheme of the bus; want nats:// or tls://", strings.TrimSpace(u), scheme)
 		}
 	}
 	switch {
@@ -154,11 +165,17 @@ type AgentClock struct {
 	RequireSync bool `yaml:"require_sync"`
 }
 
+// agentKinds are the steps that an agent can carry out.
+var agentKinds = []string{"power_cap", "renew", "undo"}
+
+// publicKey is the form of a public NKey of a user.
+var publicKey = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
+
 // DefaultAgent is what the agent's file starts from; it trusts nobody.
 func DefaultAgent() *Agent {
 	return &Agent{
 		Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9839", Ledger: "/var/lib/evenkeel/agent.db",
-		Allow: []string{"power_cap", "renew", "undo"}, Limits: AgentLimits{PowerMinPercent: 50, UndoHeadroomCelsius: 10, MaxLease: Duration(30 * time.Minute)},
+		Allow: slices.Clone(agentKinds), Limits: AgentLimits{PowerMinPercent: 50, UndoHeadroomCelsius: 10, MaxLease: Duration(30 * time.Minute)},
 		Clock: AgentClock{RequireSync: true},
 	}
 }
@@ -168,6 +185,16 @@ func (c *Agent) Validate() error {
 	errs := []error{named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(true), between("limits.max_lease", c.Limits.MaxLease, time.Minute, 24*time.Hour)}
 	if len(c.TrustedKeys) == 0 {
 		errs = append(errs, errors.New("trusted_keys is empty; put in the public key that the rebalancer prints at its start"))
+	}
+	for _, k := range c.TrustedKeys {
+		if !publicKey.MatchString(k) {
+			errs = append(errs, fmt.Errorf("trusted_keys: %q is no public key; want U and 55 characters, as the rebalancer prints at its start", k))
+		}
+	}
+	for _, k := range c.Allow {
+		if !slices.Contains(agentKinds, k) {
+			errs = append(errs, fmt.Errorf("allow: %q is no step of an agent; there are %s", k, strings.Join(agentKinds, ", ")))
+		}
 	}
 	if p := c.Limits.PowerMinPercent; !(p > 0 && p <= 100) {
 		errs = append(errs, fmt.Errorf("limits.power_min_percent is %g, want more than 0 and at most 100", p))
@@ -284,8 +311,12 @@ func named(node, cluster string) error {
 }
 
 func listen(addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
 		return fmt.Errorf("listen is %q, want host:port: %w", addr, err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("listen is %q, want a port from 0 (any free one) to 65535", addr)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -115,6 +116,21 @@ func TestMainPath(t *testing.T) {
 	s.checkSilentRest(t)
 }
 
+// TestNodeBinaryIsSmall: the file pages of the binary are most of what the
+// exporter holds in memory. Templates and reflection by name are what blow it
+// up, since the linker then keeps every method.
+func TestNodeBinaryIsSmall(t *testing.T) {
+	s := newStack(t)
+	info, err := os.Stat(filepath.Join(s.bin, "evenkeel-node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > 14<<20 {
+		t.Errorf("evenkeel-node has %d bytes, at most 14 MiB", info.Size())
+	}
+}
+
 // worldLimit reads the limit the driver enforces now, past everything cached.
 func (s *stack) worldLimit(uuid string, ok func(watts float64) bool) error {
 	m, err := s.metrics("exporter")
@@ -159,6 +175,15 @@ func (s *stack) checkSilentRest(t *testing.T) {
 	for line := range strings.Lines(m) {
 		if strings.HasPrefix(line, "evenkeel_frames_dropped_total{") && !strings.HasSuffix(line, "} 0\n") {
 			t.Errorf("frames were dropped: %s", line)
+		}
+	}
+	for _, role := range []string{"exporter", "agent", "collector", "rebalancer"} {
+		m, err := s.metrics(role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(m, "\nevenkeel_bus_connected 1\n") || !strings.Contains(m, "\nevenkeel_bus_errors_total{kind=\"permission\"} 0\n") {
+			t.Errorf("%s: its connection to the bus is not on /metrics, or not sound", role)
 		}
 	}
 	if m, err = s.metrics("agent"); err != nil {

@@ -154,7 +154,7 @@ func (s *stack) file(name, text string) string {
 }
 
 // startNATS runs a server with users and permissions as in production.
-func (s *stack) startNATS(nodes ...string) {
+func (s *stack) startNATS(nodes ...string) *proc {
 	s.t.Helper()
 	host, port, _ := net.SplitHostPort(s.addr["nats"])
 	users := []bus.User{{Name: bus.UserCollector, Password: "pw"}, {Name: bus.UserRebalancer, Password: "pw"}, {Name: bus.UserReader, Password: "pw"}}
@@ -168,7 +168,7 @@ func (s *stack) startNATS(nodes ...string) {
 		s.t.Fatal(err)
 	}
 	s.env = append(s.env, "EK_PASSWORD=pw")
-	s.start("nats", "nats-server", "-c", s.file("nats.conf", conf))
+	p := s.start("nats", "nats-server", "-c", s.file("nats.conf", conf))
 	s.eventually(15*time.Second, "the bus listens", func() error {
 		c, err := net.DialTimeout("tcp", s.addr["nats"], time.Second)
 		if err == nil {
@@ -176,6 +176,7 @@ func (s *stack) startNATS(nodes ...string) {
 		}
 		return err
 	})
+	return p
 }
 
 // configs writes the file of each process and returns their paths.

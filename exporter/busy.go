@@ -25,7 +25,7 @@ type busyState struct {
 // counts; without them, the utilisation of the tick over the measured time.
 func readBusy(r *reading) error {
 	b := &r.mem.busy
-	if b.last != 0 && r.at.Sub(b.lastAt) > silentSamples {
+	if b.last != 0 && r.at.Sub(b.lastAt) > max(silentSamples, 3*r.period) {
 		b.last = 0
 	}
 	r.samples = r.samples[:0]

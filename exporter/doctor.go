@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -38,7 +38,7 @@ const (
 
 // advice says what each fault of a driver means and what to do about it.
 var advice = map[Fault]string{
-	NoLibrary:      "libnvidia-ml.so.1 was not found: install the NVIDIA driver on this node; in a container, start it with the NVIDIA runtime or mount the library and name it by `library` in the file or EVENKEEL_NVML_LIBRARY",
+	NoLibrary:      "libnvidia-ml.so.1 was not found or cannot be loaded: install the NVIDIA driver on this node; in a container, start it with the NVIDIA runtime or mount the library and name it by `library` in the file or EVENKEEL_NVML_LIBRARY",
 	NotLoaded:      "the library is there and the kernel driver is not: load it (modprobe nvidia) and look at dmesg for why it is not loaded",
 	Mismatch:       "the library and the kernel driver are of different versions, as after an upgrade without a reboot: reboot, or unload and load the kernel driver",
 	NoPermission:   "the driver refuses this user: allow it to open /dev/nvidiactl and /dev/nvidia*; in a container, request the GPUs",
@@ -72,11 +72,43 @@ type doctor struct {
 	w     io.Writer
 	worst Severity
 	err   error
+	kinds []*kind
 }
+
+// width is how wide a terminal is at the least.
+const width = 80
+
+// indent is where the text of a finding begins.
+const indent = 20
 
 func (d *doctor) say(s Severity, topic, format string, args ...any) {
 	d.worst = max(d.worst, s)
-	d.line("%-8s %-10s %s", s, topic, fmt.Sprintf(format, args...))
+	d.wrap(fmt.Sprintf("%-8s %-10s ", s, topic), fmt.Sprintf(format, args...), "")
+}
+
+// advise says what to do about the finding above it.
+func (d *doctor) advise(text string) { d.wrap(strings.Repeat(" ", indent), "-> "+text, "   ") }
+
+// more goes on with the finding above it.
+func (d *doctor) more(format string, args ...any) {
+	d.wrap(strings.Repeat(" ", indent), fmt.Sprintf(format, args...), "  ")
+}
+
+// wrap breaks a text between words; its later lines hang under the first.
+func (d *doctor) wrap(start, text, hang string) {
+	line := start
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			d.line("%s", line)
+			line = strings.Repeat(" ", indent) + hang + word
+		default:
+			line += " " + word
+		}
+	}
+	d.line("%s", line)
 }
 
 func (d *doctor) line(format string, args ...any) {
@@ -89,7 +121,7 @@ func (d *doctor) line(format string, args ...any) {
 func (d *doctor) fault(topic string, err error) {
 	d.say(Failure, topic, "%v", err)
 	if a := advice[FaultOf(err)]; a != "" {
-		d.line("%-8s %-10s -> %s", "", "", a)
+		d.advise(a)
 	}
 }
 
@@ -101,11 +133,11 @@ func Doctor(ctx context.Context, src Source, facts Facts, w io.Writer) (Severity
 	switch {
 	case !facts.DriverAccess:
 		d.say(Failure, "binary", "built without cgo, it cannot call a GPU driver")
-		d.line("%-8s %-10s -> use a binary built with CGO_ENABLED=1", "", "")
+		d.advise("use a binary built with CGO_ENABLED=1")
 		return d.worst, d.err
 	case !facts.LazyBinding:
 		d.say(Warning, "binary", "driver functions are bound at start: it will not run beside an older driver")
-		d.line("%-8s %-10s -> build it with -ldflags '-extldflags=-Wl,-z,lazy' and unset LD_BIND_NOW", "", "")
+		d.advise("build it with -ldflags '-extldflags=-Wl,-z,lazy' and unset LD_BIND_NOW")
 	default:
 		d.say(Fine, "binary", "binds driver functions lazily; library %s", facts.Library)
 	}
@@ -134,6 +166,7 @@ func Doctor(ctx context.Context, src Source, facts Facts, w io.Writer) (Severity
 	for i := range found {
 		stuck = d.gpu(ctx, src, &found[i]) || stuck
 	}
+	d.summary()
 	if !stuck {
 		_ = src.Close()
 	}
@@ -163,7 +196,7 @@ func (d *doctor) missing(functions []string) {
 			}
 		}
 		d.say(Warning, "driver", "has no %s; lost: %s", f, what)
-		d.line("%-8s %-10s -> a newer driver has it", "", "")
+		d.advise("a newer driver has it")
 	}
 }
 
@@ -181,7 +214,11 @@ type examination struct {
 func (d *doctor) gpu(ctx context.Context, src Source, f *Found) (stuck bool) {
 	topic := fmt.Sprintf("gpu %d", f.Index)
 	if f.Err != nil || f.Device == nil {
-		d.fault(topic, fmt.Errorf("%s %s: %w", f.PCI, f.UUID, f.Err))
+		err := f.Err
+		if name := strings.TrimSpace(f.PCI + " " + f.UUID); name != "" {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		d.fault(topic, err)
 		return false
 	}
 	id := f.Device.Identity()
@@ -227,33 +264,21 @@ func (d *doctor) examined(topic string, id Identity, x *examination) {
 		d.fault(topic, fmt.Errorf("%s %s: %w", id.PCI, id.UUID, x.fatal))
 		return
 	}
-	d.say(Fine, topic, "%s, %s, %s, %s", id.Model, id.Arch, id.PCI, id.UUID)
-	var good []string
+	d.say(Fine, topic, "%s %s", id.PCI, id.UUID)
 	for i, r := range x.results {
 		if r.err == nil {
-			good = append(good, readers[i].name)
 			continue
 		}
 		d.say(Warning, topic, "reader %s failed: %v", readers[i].name, r.err)
 		if a := advice[FaultOf(r.err)]; a != "" {
-			d.line("%-8s %-10s -> %s", "", "", a)
+			d.advise(a)
 		}
-	}
-	d.line("%-8s %-10s readers that work: %s", "", "", strings.Join(good, ", "))
-	if no := x.unsupported(); len(no) > 0 {
-		d.line("%-8s %-10s not on this device: %s", "", "", strings.Join(no, ", "))
 	}
 	if bad := x.outOfRange(); len(bad) > 0 {
 		d.say(Warning, topic, "out of range and dropped: %s", strings.Join(bad, ", "))
-		d.line("%-8s %-10s -> wrong readings of a driver; if they persist, look for a newer driver", "", "")
+		d.advise("wrong readings of a driver; if they persist, look for a newer driver")
 	}
-	d.line("%-8s %-10s %d driver calls a fast tick; median cost in microseconds:", "", "", x.calls)
-	for id, costs := range x.costs {
-		if len(costs) > 0 {
-			slices.Sort(costs)
-			d.line("%-8s %-10s   %-45s %8.1f", "", "", callNames[id], float64(costs[len(costs)/2].Nanoseconds())/1000)
-		}
-	}
+	d.classify(id, x)
 }
 
 func (x *examination) unsupported() []string { return x.marked(unsupported) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 var sound = Facts{DriverAccess: true, LazyBinding: true, Library: "libnvidia-ml.so.1"}
@@ -68,8 +69,83 @@ func TestDoctor(t *testing.T) {
 					t.Errorf("severity %v, %v; want %v", got, err, c.want)
 				}
 				for _, s := range c.says {
-					if !strings.Contains(out.String(), s) {
+					if !strings.Contains(unbroken(out.String()), s) {
 						t.Errorf("does not say %q", s)
+					}
+				}
+				if t.Failed() {
+					t.Log(out.String())
+				}
+			})
+		})
+	}
+}
+
+// unbroken is a text with its lines joined.
+func unbroken(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// TestDoctorIsReadable: at eight GPUs what they have in common is said once,
+// what some lack is said of them, and it fits a terminal.
+func TestDoctorIsReadable(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(gpus []*device)
+		lines  int // at most
+		says   []string
+		not    []string
+	}{
+		{"all alike", func([]*device) {}, 32,
+			[]string{"ok gpus 0-7 NVIDIA H100 80GB HBM3, hopper readers that work:"}, []string{"unlike", "not on this device"}},
+		{"two lack power", func(gpus []*device) {
+			gpus[3].err["Power"], gpus[6].err["Power"] = gone(Unsupported), gone(Unsupported)
+		}, 38, []string{"ok gpus 0-2,4-5,7 NVIDIA", "warning gpus 3,6 NVIDIA", "-> others of this product have it", "unlike gpus 0-2,4-5,7, not on this device: gpu_power_watts"}, nil},
+		{"most lack power", func(gpus []*device) {
+			for _, g := range gpus[1:] {
+				g.err["Power"] = gone(Unsupported)
+			}
+		}, 38, []string{"ok gpus 1-7 NVIDIA", "not on this device: gpu_power_watts", "ok gpu 0 NVIDIA", "unlike gpus 1-7, this device has: gpu_power_watts"}, nil},
+		{"a reader fails on one", func(gpus []*device) { gpus[7].err["Temperature"] = gone(NoPermission) }, 44,
+			[]string{"warning gpu 7 reader temperature failed", "unlike gpus 0-6, these readers fail: temperature"}, nil},
+		{"one is blank", func(gpus []*device) {
+			for _, call := range []string{"Temperature", "Clock", "ThrottleReasons"} {
+				gpus[1].err[call] = gone(Unsupported)
+			}
+			gpus[1].fields[FieldMemoryTemperature] = gone(Unsupported)
+			gpus[2].fields[FieldMemoryTemperature] = gone(Unsupported)
+		}, 52, []string{"gpu_temperature_celsius, gpu_thermal_headroom_celsius, gpu_clock_hertz,", "not on this device: gpu_temperature_celsius{memory} ->"}, nil},
+		{"another product", func(gpus []*device) {
+			gpus[0].id.Model, gpus[0].id.Arch = "NVIDIA A100-SXM4-80GB", "ampere"
+		}, 38, []string{"ok gpus 1-7 NVIDIA H100", "ok gpu 0 NVIDIA A100-SXM4-80GB, ampere"}, nil},
+		{"one is slow", func(gpus []*device) { gpus[5].slow = time.Millisecond }, 32, []string{"gpu 5: 1000.0"}, []string{"unlike"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(8)
+				c.change(w.gpus)
+				var out bytes.Buffer
+				if _, err := Doctor(context.Background(), w, sound, &out); err != nil {
+					t.Fatal(err)
+				}
+				text := unbroken(out.String())
+				for _, s := range c.says {
+					if !strings.Contains(text, s) {
+						t.Errorf("does not say %q", s)
+					}
+				}
+				for _, s := range c.not {
+					if strings.Contains(text, s) {
+						t.Errorf("says %q", s)
+					}
+				}
+				if n := strings.Count(text, "nvmlDeviceGetPowerManagementLimit"); n != 1 {
+					t.Errorf("the cost of a call is given %d times", n)
+				}
+				if n := strings.Count(out.String(), "\n"); n > c.lines {
+					t.Errorf("%d lines, at most %d", n, c.lines)
+				}
+				for line := range strings.Lines(out.String()) {
+					if len([]rune(line)) > width+1 {
+						t.Errorf("wider than a terminal: %s", line)
 					}
 				}
 				if t.Failed() {

@@ -34,7 +34,10 @@ type Options struct {
 	Source  Source
 	Sink    Sink          // nil: /metrics only
 	Period  time.Duration // 0: DefaultPeriod
-	Log     *slog.Logger
+	// Registry takes the exporter's own metrics and is served with the devices';
+	// a new one if nil.
+	Registry *prometheus.Registry
+	Log      *slog.Logger
 }
 
 // Exporter reads the GPUs of one node. Run it once, or take one frame by Once.
@@ -86,7 +89,13 @@ func New(opt Options) (*Exporter, error) {
 	}
 	e.driver = newDriver(opt.Source, e.log, e.start, func() int { return int(e.busy.Load()) })
 	e.state = e.driver.now(e.start)
-	e.metrics = newMetrics(opt.Source)
+	if opt.Registry == nil {
+		opt.Registry = prometheus.NewRegistry()
+	}
+	var err error
+	if e.metrics, err = newMetrics(opt.Registry, opt.Source); err != nil {
+		return nil, err
+	}
 	e.expo.init(opt.Node)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

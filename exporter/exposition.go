@@ -119,13 +119,9 @@ func (x *exposition) fill(e *Exporter) {
 			labels := [...]string{strconv.Itoa(g.id.Index), g.id.PCI, g.id.Model, e.state.info.Version, g.id.Arch}
 			info.put(x.metric(info, g.uuid, labels[:]...), 1)
 		}
-		for i := range slots {
-			for w, n := range g.front.invalid[i] {
-				if n > 0 {
-					invalid.put(x.metric(invalid, g.uuid, slots[i].row.Name, whyNames[w]), float64(n))
-				}
-			}
-		}
+		g.front.dropped(func(metric string, w why, n float64) {
+			invalid.put(x.metric(invalid, g.uuid, metric, whyNames[w]), n)
+		})
 		if g.hung != callNone {
 			hung.put(x.metric(hung, "", g.uuid, callNames[g.hung]), g.hungFor.Seconds())
 		}

@@ -131,13 +131,9 @@ func (f *frame) addSamples(e *Exporter) {
 		}
 	}
 	for _, g := range e.gpus {
-		for i := range slots {
-			for w, n := range g.front.invalid[i] {
-				if n > 0 {
-					f.sample(telemetry.GPUSampleInvalid, g.uuid, float64(n), slots[i].row.Name, whyNames[w])
-				}
-			}
-		}
+		g.front.dropped(func(metric string, w why, n float64) {
+			f.sample(telemetry.GPUSampleInvalid, g.uuid, n, metric, whyNames[w])
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,11 +20,11 @@ type metrics struct {
 	drops    *prometheus.CounterVec
 }
 
-func newMetrics(src Source) *metrics {
+func newMetrics(reg *prometheus.Registry, src Source) (*metrics, error) {
 	ticks, drops := telemetry.RowOf(telemetry.SelfExporterTicks), telemetry.RowOf(telemetry.SelfFramesDropped)
 	calls := telemetry.RowOf(telemetry.SelfDriverCalls)
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: reg,
 		ticks:    prometheus.NewCounter(prometheus.CounterOpts{Name: ticks.Name, Help: ticks.Help}),
 		drops:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: drops.Name, Help: drops.Help}, drops.Labels),
 	}
@@ -31,10 +32,11 @@ func newMetrics(src Source) *metrics {
 		m.drops.WithLabelValues(string(why))
 	}
 	m.drops.WithLabelValues(notSent)
-	m.registry.MustRegister(m.ticks, m.drops, prometheus.NewCounterFunc(
-		prometheus.CounterOpts{Name: calls.Name, Help: calls.Help},
-		func() float64 { return float64(src.Calls()) }))
-	return m
+	count := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: calls.Name, Help: calls.Help}, func() float64 { return float64(src.Calls()) })
+	if err := errors.Join(reg.Register(m.ticks), reg.Register(m.drops), reg.Register(count)); err != nil {
+		return nil, fmt.Errorf("exporter metrics: %w", err)
+	}
+	return m, nil
 }
 
 func (m *metrics) dropped(err error) {

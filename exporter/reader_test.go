@@ -1,7 +1,9 @@
 package exporter
 
 import (
+	"context"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,4 +261,63 @@ func TestReaders(t *testing.T) {
 	if SlowPeriod < 10*time.Second {
 		t.Error("the slow part is not slow")
 	}
+}
+
+// With a long tick the driver's samples come rarely and still count.
+func TestBusySecondsOfLongTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		d := w.gpus[0]
+		sink := &recorder{t: t}
+		e, err := New(Options{Node: "node-1", Source: w, Sink: sink, Period: 11 * time.Second}) // beyond what the driver may be silent for
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- e.Run(ctx) }()
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		from := number(t, gpuOf(t, sink.last(), d), telemetry.GPUBusySeconds)
+		time.Sleep(110 * time.Second)
+		if got := number(t, gpuOf(t, sink.last(), d), telemetry.GPUBusySeconds) - from; math.Abs(got-55) > 1 {
+			t.Errorf("%g s busy in 110 s at a half, want 55", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Values dropped of several series of one metric are one count.
+func TestInvalidIsOneCountPerMetric(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		d := w.gpus[0]
+		d.set(func(d *device) { d.core, d.hbm = 4294967295, 4294967295 })
+		e, sink := start(t, w)
+		ticks(16)
+		want := 2 * 15.0 // two sensors, and the slow part was made at the fifteenth or sixteenth tick
+		var got []float64
+		for _, f := range sink.all() {
+			n := 0
+			for _, s := range f.GetSamples() {
+				if telemetry.ID(s.GetId()) == telemetry.GPUSampleInvalid && s.GetLabels()[0] == "gpu_temperature_celsius" {
+					got = append(got, s.GetValue())
+					n++
+				}
+			}
+			if n > 1 {
+				t.Errorf("frame %d has the count %d times", f.GetSequence(), n)
+			}
+		}
+		if len(got) < 2 || got[len(got)-1] < want {
+			t.Errorf("counts %v, want at least %g in the end", got, want)
+		}
+		_, text := get(t, e.Handler(), "/metrics")
+		if n := strings.Count(text, `gpu_sample_invalid_total{metric="gpu_temperature_celsius"`); n != 1 {
+			t.Errorf("the series is exposed %d times", n)
+		}
+	})
 }

@@ -31,6 +31,7 @@ type device struct {
 	most    atomic.Int32 // the most there ever were
 	born    time.Time
 	samples int // driver samples a second, 0: none
+	slow    time.Duration
 
 	mu         sync.Mutex
 	findErr    error
@@ -143,7 +144,11 @@ func (d *device) enter(call string) error {
 	if err == nil {
 		err = d.err["*"]
 	}
+	slow := d.slow
 	d.mu.Unlock()
+	if slow > 0 {
+		time.Sleep(slow)
+	}
 	if hang != nil {
 		<-hang
 	}

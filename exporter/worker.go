@@ -21,6 +21,25 @@ type sample struct {
 
 func newSample() *sample { return &sample{results: make([]result, len(readers))} }
 
+// dropped calls f for each metric and reason with the number of values that were
+// dropped, over all series of the metric.
+func (s *sample) dropped(f func(metric string, w why, n float64)) {
+	for i := 0; i < len(slots); {
+		row := slots[i].row
+		var sum [whys]float64
+		for ; i < len(slots) && slots[i].row == row; i++ {
+			for w, n := range s.invalid[i] {
+				sum[w] += float64(n)
+			}
+		}
+		for w, n := range sum {
+			if n > 0 {
+				f(row.Name, why(w), n)
+			}
+		}
+	}
+}
+
 // answered says that the device gave an answer in this round.
 func (s *sample) answered() bool { return s.fatal == "" }
 

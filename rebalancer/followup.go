@@ -155,16 +155,39 @@ func (p *pass) relieve(h Held, spec PolicySpec, r Review) {
 	if r.Refusal != nil || !ok {
 		return // what cannot be seen is not known to be cool
 	}
-	f := p.mem.filters[key].add(n, r.Reading, r.Enough, spec.Filter.M)
+	clear := r.Enough || r.Ease != nil
+	f := p.mem.filters[key].add(n, r.Reading, clear, spec.Filter.M)
 	if f.Bits == 0 {
 		delete(p.mem.filters, key)
 		return
 	}
 	put(&p.mem.filters, key, f)
-	if !r.Enough || f.hits() < spec.Filter.N {
+	if !clear || f.hits() < spec.Filter.N {
+		return
+	}
+	if !r.Enough {
+		p.ease(h, spec, *r.Ease, f)
 		return
 	}
 	p.undo(h, fmt.Sprintf("%s would be %s without it, for %d of %d samples", d.Predicted.Signal, telemetry.Number(r.Restored, r.Unit), f.hits(), f.Len))
+}
+
+// ease puts a milder act in the place of one that is held. It is a giving back,
+// so what stops new acts does not stop it; but a person who wants to be asked
+// is not passed over, and the GPU is left alone between acts as ever.
+func (p *pass) ease(h Held, spec PolicySpec, e Eased, f filterState) {
+	d := h.Decision
+	c := confirmed{Sighting: e.Sighting, spec: spec}
+	if p.mem.mode(spec, d.Class) != telemetry.Enforce || settled(p, c) != nil || accepted(p, c) != nil {
+		return
+	}
+	delete(p.mem.filters, filterKey{d.Policy, d.Target.UUID, true})
+	v := &c.Violation
+	v.Seen, v.Of, v.Needed = f.hits(), f.Len, 0 // samples clear of the aim
+	next := p.draft(c)
+	next.Kind, next.Class = d.Kind, d.Class
+	next.Alternatives = []telemetry.Alternative{{Act: d.Kind, Summary: e.Proposal.Summary, Gain: round(e.Proposal.Gain), Net: round(e.Proposal.Gain), Chosen: true}}
+	p.settleOn(c, next, e.Proposal)
 }
 
 // undo puts back what was found, unless another undo in the same cooling

@@ -232,9 +232,54 @@ func TestUndoWaitsForTheMargin(t *testing.T) {
 	}
 	b.w.inlet["n00"] = 21
 	b.until(5*time.Minute, "undone", func() bool { return d.limit == defaultW })
+	before := len(b.decisions())
 	b.run(10 * time.Minute)
-	if n := len(b.decisions()); n != 1 {
-		t.Errorf("%d decisions, the undo brought the violation back", n)
+	if n := len(b.decisions()); n != before {
+		t.Errorf("%d decisions more, the undo brought the violation back", n-before)
+	}
+}
+
+// A cap that turns out deeper than the lasting heat needs is eased towards the
+// aim and its margin, never past the aim, and then left alone.
+func TestADeepCapIsEased(t *testing.T) {
+	b, d := capped(t)
+	found, cap := defaultW, d.limit
+	b.w.inlet["n00"] = 23 // cooler than at the cap, too warm for all of the power
+	b.until(10*time.Minute, "eased", func() bool { return d.limit > cap })
+	if d.limit >= found {
+		t.Fatalf("limit %v: given back whole", d.limit)
+	}
+	sets := 0
+	for range 60 {
+		b.run(time.Minute)
+		if h := slowdownC - d.temp; h < 8 {
+			t.Fatalf("headroom %.1f °C after easing, under the aim", h)
+		}
+		sets = d.sets
+	}
+	if sets > 4 {
+		t.Errorf("limit set %d times in an hour of steady heat", sets)
+	}
+	newest := b.decisions()[len(b.decisions())-1]
+	if v := newest.Violations[0]; v.Needed != 0 || v.Seen < 3 {
+		t.Errorf("an eased cap is told as a violation: %+v", v)
+	}
+	if first := b.decisions()[0]; first.Outcome != telemetry.OutcomeEscalated {
+		t.Errorf("the cap before is %s", first.Outcome)
+	}
+	b.w.inlet["n00"] = 15
+	b.until(10*time.Minute, "undone", func() bool { return d.limit == found })
+}
+
+// Whoever wants to be asked is asked for eased caps too: none is set unasked.
+func TestEasingAsksWhereActsDo(t *testing.T) {
+	b, d := capped(t)
+	b.mem.Modes = map[string]telemetry.Mode{"thermal/gentle": telemetry.Approve}
+	cap := d.limit
+	b.w.inlet["n00"] = 23
+	b.run(15 * time.Minute)
+	if d.limit != cap {
+		t.Errorf("limit %v, was %v", d.limit, cap)
 	}
 }
 

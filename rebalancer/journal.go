@@ -77,49 +77,68 @@ func (e *Engine) refuseForJournal() {
 	e.last.Refused = telemetry.RefusalSet{Counts: map[telemetry.RefusalReason]int{r.Reason: 1}, Details: []telemetry.Refusal{r}}
 }
 
-// write appends a record if nobody else has written since, and folds it. After
-// a failure it is not known whether the record is there, so Memory is read
-// again before anything else is planned.
+// write appends a record if nobody else has written since, and folds it.
 func (e *Engine) write(ctx context.Context, r telemetry.Record) bool {
+	return e.writeAll(ctx, []telemetry.Record{r}, nil)
+}
+
+// writeAll appends records in order if nobody else has written since, folds
+// each as it is stored, and then calls then with its place. then must not
+// write. After a failure it is not known which of the rest are there, so Memory
+// is read again before anything else is planned.
+func (e *Engine) writeAll(ctx context.Context, rs []telemetry.Record, then func(i int)) bool {
 	now := e.now()
 	epoch, leads := e.mayAct(now)
 	if !leads || !e.synced {
 		return false
 	}
-	// Epoch and attempt are part of the id: a journal that knows records by
-	// their ids must never take another leader's record, or an earlier one whose
-	// fate is not known, for this one.
-	e.attempts++
-	r.ID = fmt.Sprintf("%s-%d-%d-%d", epoch.Incarnation, epoch.Revision, e.mem.Seq+1, e.attempts)
-	r.Time, r.Epoch = now, epoch
+	for i := range rs {
+		// Epoch and attempt are part of the id: a journal that knows records by
+		// their ids must never take another leader's record, or an earlier one
+		// whose fate is not known, for this one.
+		e.attempts++
+		rs[i].ID = fmt.Sprintf("%s-%d-%d-%d", epoch.Incarnation, epoch.Revision, e.mem.Seq+1+uint64(i), e.attempts)
+		rs[i].Time, rs[i].Epoch = now, epoch
+	}
 	within, cancel := context.WithDeadline(ctx, e.actUntil()) // a write must not outlive the right to it
 	defer cancel()
-	seq, err := e.config.Journal.Append(within, e.mem.Seq, r)
+	i := 0
+	err := e.config.Journal.AppendAll(within, e.mem.Seq, rs, func(seq uint64) {
+		if e.synced = e.synced && e.fold(seq, rs[i]); e.synced && then != nil {
+			then(i)
+		}
+		i++
+	})
 	switch {
 	case errors.Is(err, ErrConflict):
-		e.log.Warn("journal has moved on; the plan is dropped", "expected", e.mem.Seq)
+		e.log.Warn("journal has moved on; the rest of the plan is dropped", "expected", e.mem.Seq)
 		e.synced = false
-		return false
 	case err != nil:
-		e.log.Error("journal cannot be written; the plan is dropped", "error", err)
+		e.log.Error("journal cannot be written; the rest of the plan is dropped", "error", err)
 		e.synced = false
 		e.refuseForJournal()
+	}
+	if !e.synced {
 		return false
 	}
+	e.snapshot(ctx)
+	return true
+}
+
+// fold takes a record that is in the journal into Memory.
+func (e *Engine) fold(seq uint64, r telemetry.Record) bool {
 	var before *telemetry.Decision
 	if r.Decision != nil {
 		before = e.mem.Decisions[r.Decision.ID]
 	}
 	if err := e.mem.Fold(seq, r); err != nil {
 		e.log.Error("record cannot be folded", "error", err)
-		e.synced = false
 		return false
 	}
 	if r.Decision != nil {
 		e.config.Metrics.recorded(before, r.Decision)
 		e.log.Info("decision", "decision", r.Decision)
 	}
-	e.snapshot(ctx)
 	return true
 }
 

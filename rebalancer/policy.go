@@ -138,4 +138,13 @@ type Review struct {
 	// would stay clear of the aim by the margin.
 	Restored float64
 	Enough   bool
+	// Ease is a milder act that would do as well, where the whole cannot be
+	// given back; nil if there is none worth an act.
+	Ease *Eased
+}
+
+// Eased is a milder act in the place of one that is held.
+type Eased struct {
+	Sighting Sighting
+	Proposal Proposal
 }

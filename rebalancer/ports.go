@@ -12,6 +12,11 @@ type Journal interface {
 	// Append adds a record if the journal's last sequence is still expect, and
 	// returns the new one. ErrConflict means that somebody else wrote.
 	Append(ctx context.Context, expect uint64, r telemetry.Record) (seq uint64, err error)
+	// AppendAll adds records in order, each only right behind the one before it,
+	// without waiting for one to be stored before the next is sent. stored is
+	// called for each in turn as it is stored. After an error those reported are
+	// there, and of the rest it is not known.
+	AppendAll(ctx context.Context, expect uint64, rs []telemetry.Record, stored func(seq uint64)) error
 	// Replay calls fn with every kept record in order and returns the last
 	// sequence.
 	Replay(ctx context.Context, fn func(seq uint64, r telemetry.Record) error) (last uint64, err error)

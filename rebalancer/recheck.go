@@ -36,7 +36,54 @@ func (pl *Planner) ChangedSince(now time.Time, v *cluster.View, m *Memory, d *te
 	if s.Kind == telemetry.StepUndo {
 		return undoStillRight(pl.Policies[i], scene, m, d, no)
 	}
+	if eases(d) {
+		return easeStillRight(pl.Policies[i], scene, m, d, no)
+	}
+	if r := stillAllowed(pl.Policies[i].Spec(), m, d, no); r != nil {
+		return r
+	}
 	return stillBeyond(pl.Policies[i], scene, d, no)
+}
+
+// eases says that a decision puts a milder act in the place of one that is held.
+func eases(d *telemetry.Decision) bool {
+	return len(d.Violations) > 0 && d.Violations[0].Needed == 0
+}
+
+// stillAllowed asks what people and the breaker have said since. An act that a
+// person approved stays so on its way.
+func stillAllowed(spec PolicySpec, m *Memory, d *telemetry.Decision, no func(string, ...any) *telemetry.Refusal) *telemetry.Refusal {
+	switch {
+	case m.PausedAll || m.Paused && d.Class == telemetry.Disruptive:
+		return no("%s acts have been paused", d.Class)
+	case m.Breaker.Open && d.Class == telemetry.Disruptive:
+		return no("the breaker has opened: %s", m.Breaker.Reason)
+	}
+	mode := m.mode(spec, d.Class)
+	approved := d.Approval != nil && d.Approval.Verdict == VerdictApprove
+	if mode == telemetry.Enforce || mode == telemetry.Approve && approved {
+		return nil
+	}
+	return no("policy %s is in mode %s for %s acts by now", d.Policy, mode, d.Class)
+}
+
+// easeStillRight asks what ease asked: a milder act is none against a violation,
+// so there need be none.
+func easeStillRight(pol Policy, scene *Scene, m *Memory, d *telemetry.Decision, no func(string, ...any) *telemetry.Refusal) *telemetry.Refusal {
+	h, ok := scene.Held(d.Target.UUID)
+	if !ok {
+		return no("nothing is in force")
+	}
+	if mode := m.mode(pol.Spec(), d.Class); mode != telemetry.Enforce {
+		return no("policy %s is in mode %s for %s acts by now", d.Policy, mode, d.Class)
+	}
+	switch r := pol.Review(scene, h); {
+	case r.Refusal != nil:
+		return no("%s", r.Refusal.Text)
+	case !r.Enough && r.Ease == nil:
+		return no("a milder act would no longer do: %s is %s", d.Violations[0].Signal, telemetry.Number(r.Value, r.Unit))
+	}
+	return nil
 }
 
 func undoStillRight(pol Policy, scene *Scene, m *Memory, d *telemetry.Decision, no func(string, ...any) *telemetry.Refusal) *telemetry.Refusal {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,7 +131,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = <-leaseEnded // it ends because ctx did
+			<-leaseEnded //nolint:errcheck // it ends because ctx did
 			return nil
 		case err := <-leaseEnded:
 			if ctx.Err() != nil {
@@ -142,9 +143,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-tick.C:
 			e.pass(ctx)
 		case r := <-e.results:
-			e.finish(ctx, r)
+			e.finish(ctx, drain(e.results, r))
 		case r := <-e.receipts:
-			e.news(ctx, r)
+			e.news(ctx, drain(e.receipts, r))
 		case q := <-e.asks:
 			body, err := e.answer(ctx, q.verb, q.body)
 			q.reply <- answer{body, err}
@@ -175,25 +176,41 @@ func (e *Engine) pass(ctx context.Context) {
 	e.config.Metrics.passed(now, e.now().Sub(now), &e.mem)
 }
 
-// carryOut writes each entry and starts its step. The first record that cannot
-// be written ends it: the rest was planned on a memory that no longer holds.
+// carryOut writes the entries and starts the step of each as soon as it is
+// written. The first record that cannot be written ends it: the rest was
+// planned on a memory that no longer holds.
 func (e *Engine) carryOut(ctx context.Context, planned *cluster.View, plan Plan) {
+	if len(plan.Entries) == 0 {
+		return
+	}
 	e.config.Metrics.pending.Set(float64(len(plan.Entries)))
 	defer e.config.Metrics.pending.Set(0)
-	for _, entry := range plan.Entries {
-		if !e.write(ctx, telemetry.Record{Topic: entry.Topic, Decision: entry.Decision, Breaker: entry.Breaker, Refused: entry.Refused}) {
-			return
-		}
+	rs := make([]telemetry.Record, len(plan.Entries))
+	for i, entry := range plan.Entries {
+		rs[i] = telemetry.Record{Topic: entry.Topic, Decision: entry.Decision, Breaker: entry.Breaker, Refused: entry.Refused}
+	}
+	type unwanted struct {
+		step telemetry.Step
+		why  telemetry.Refusal
+	}
+	var drop []unwanted // written once the rest is
+	e.writeAll(ctx, rs, func(i int) {
+		entry := plan.Entries[i]
 		if entry.Do == nil {
-			continue
+			return
 		}
 		if newest := e.view.Load(); newest != planned {
 			if why := e.planner.ChangedSince(e.now(), newest, &e.mem, entry.Decision, *entry.Do); why != nil {
-				e.giveUp(ctx, *entry.Do, *why)
-				continue
+				drop = append(drop, unwanted{*entry.Do, *why})
+				return
 			}
 		}
 		e.start(ctx, *entry.Do, false)
+	})
+	for _, u := range drop {
+		if d := e.mem.Decisions[u.step.Decision]; d != nil {
+			e.giveUp(ctx, u.step, u.why)
+		}
 	}
 }
 
@@ -212,43 +229,99 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
-// finish takes in how a step ended.
-func (e *Engine) finish(ctx context.Context, r result) {
-	delete(e.running, r.step.ID)
-	d := e.mem.Decisions[r.step.Decision]
-	v := e.view.Load()
-	if r.ending == abandoned || d == nil || v == nil || receiptKnown(d, r.step.ID) || !stepKnown(d, r.step.ID) {
-		return
+// drain takes what else is there already: what came together is written
+// together.
+func drain[T any](c <-chan T, first T) []T {
+	all := []T{first}
+	for len(all) < parallelSteps {
+		select {
+		case v := <-c:
+			all = append(all, v)
+		default:
+			return all
+		}
 	}
-	if r.ending == ended {
-		e.received(ctx, d, r.receipt)
-		return
-	}
-	switch why := e.planner.ChangedSince(e.now(), v, &e.mem, d, r.step); {
-	case e.now().After(r.step.Deadline):
-		e.received(ctx, d, unknownReceipt(r.step, "expired before its backend had it", e.now()))
-	case why != nil:
-		e.giveUp(ctx, r.step, *why)
-	default:
-		e.start(ctx, r.step, false)
-	}
+	return all
 }
 
-// news takes in a receipt that came by itself.
-func (e *Engine) news(ctx context.Context, r telemetry.Receipt) {
-	if _, leads := e.mayAct(e.now()); !leads || !e.sync(ctx) {
-		return // the leader writes it
-	}
-	for _, d := range append(e.mem.open(), e.mem.Closed...) {
-		if next := WithNews(d, r, e.now()); next != nil {
-			e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
-			return
+// finish takes in how steps ended.
+func (e *Engine) finish(ctx context.Context, rs []result) {
+	w := outcomes{engine: e}
+	defer func() { w.flush(ctx) }()
+	for _, r := range rs {
+		delete(e.running, r.step.ID)
+		if w.about(r.step.Decision) {
+			w.flush(ctx)
+		}
+		d := e.mem.Decisions[r.step.Decision]
+		v := e.view.Load()
+		if r.ending == abandoned || d == nil || v == nil || receiptKnown(d, r.step.ID) || !stepKnown(d, r.step.ID) {
+			continue
+		}
+		if r.ending == ended {
+			w.add(WithReceipt(d, r.receipt, e.now()))
+			continue
+		}
+		switch why := e.planner.ChangedSince(e.now(), v, &e.mem, d, r.step); {
+		case e.now().After(r.step.Deadline):
+			w.add(WithReceipt(d, unknownReceipt(r.step, "expired before its backend had it", e.now()), e.now()))
+		case why != nil:
+			w.flush(ctx)
+			e.giveUp(ctx, r.step, *why)
+		default:
+			e.start(ctx, r.step, false)
 		}
 	}
 }
 
-func (e *Engine) received(ctx context.Context, d *telemetry.Decision, r telemetry.Receipt) {
-	if next := WithReceipt(d, r, e.now()); next != nil {
-		e.write(ctx, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
+// news takes in receipts that came by themselves.
+func (e *Engine) news(ctx context.Context, rs []telemetry.Receipt) {
+	if _, leads := e.mayAct(e.now()); !leads || !e.sync(ctx) {
+		return // the leader writes it
 	}
+	w := outcomes{engine: e}
+	for _, r := range rs {
+		if d := e.concerns(r); d != nil && w.about(d.ID) {
+			w.flush(ctx)
+		}
+		if d := e.concerns(r); d != nil { // as it stands after the flush
+			w.add(WithNews(d, r, e.now()))
+		}
+	}
+	w.flush(ctx)
+}
+
+// concerns finds the decision that a receipt is about, which not every receipt
+// names: an open one, or one that has ended without word of its act.
+func (e *Engine) concerns(r telemetry.Receipt) *telemetry.Decision {
+	for _, d := range append(e.mem.open(), e.mem.Closed...) {
+		if stepKnown(d, r.StepID) {
+			return d
+		}
+	}
+	return nil
+}
+
+// outcomes gathers records that do not depend on each other.
+type outcomes struct {
+	engine  *Engine
+	records []telemetry.Record
+}
+
+func (w *outcomes) add(d *telemetry.Decision) {
+	if d != nil {
+		w.records = append(w.records, telemetry.Record{Topic: telemetry.TopicOutcome, Decision: d})
+	}
+}
+
+// about says that a record of a decision is among them.
+func (w *outcomes) about(id string) bool {
+	return slices.ContainsFunc(w.records, func(r telemetry.Record) bool { return r.Decision.ID == id })
+}
+
+func (w *outcomes) flush(ctx context.Context) {
+	if len(w.records) > 0 {
+		w.engine.writeAll(ctx, w.records, nil)
+	}
+	w.records = nil
 }

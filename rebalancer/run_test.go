@@ -526,6 +526,7 @@ func TestLateAndSpontaneousReceipts(t *testing.T) {
 		}
 		step := d.Steps[0].Step
 		l.engine.Receipt(telemetry.Receipt{StepID: step.ID, Result: telemetry.Done}) // heard before
+		l.engine.Receipt(telemetry.Receipt{StepID: step.ID, Kind: telemetry.StepUndo, Result: telemetry.Done, Spontaneous: true, Node: "n99", Detail: "forged"})
 		l.engine.Receipt(telemetry.Receipt{StepID: "d-999999.1", Result: telemetry.Done, Spontaneous: true})
 		l.run(time.Second)
 		if l.outcome() != telemetry.OutcomeVerified {

@@ -53,6 +53,18 @@ func (j *journal) Append(_ context.Context, expect uint64, r telemetry.Record) (
 	return uint64(len(j.records)), nil
 }
 
+func (j *journal) AppendAll(ctx context.Context, expect uint64, rs []telemetry.Record, stored func(uint64)) error {
+	for _, r := range rs {
+		seq, err := j.Append(ctx, expect, r)
+		if err != nil {
+			return err
+		}
+		stored(seq)
+		expect = seq
+	}
+	return nil
+}
+
 func (j *journal) Replay(_ context.Context, fn func(uint64, telemetry.Record) error) (uint64, error) {
 	j.mu.Lock()
 	records := slices.Clone(j.records)

@@ -96,6 +96,7 @@ type Series struct {
 	ID     ID
 	Field  string   // protobuf field and, in camel case, the Go constant
 	Values []string // label values, in the order of Row.Labels
+	Rate   Rate     // where it is not the row's; RateOf tells
 }
 
 // Row is one metric.
@@ -168,7 +169,7 @@ var gpuRows = []Row{
 	{"gpu_temperature_celsius", "Temperature by sensor.", "celsius", Gauge, PerGPU, Fast, FromNode, []string{"sensor"}, AllArchs, -20, 150, celsius, each(5, "temperature_celsius", "core", "memory")},
 	{"gpu_thermal_headroom_celsius", "Distance to the temperature at which the device slows down; the smaller of core and memory.", "celsius", Gauge, PerGPU, Fast, FromNode, nil, AllArchs, -60, 150, celsius, one(7, "thermal_headroom_celsius")},
 	{"gpu_power_watts", "Power drawn by the device.", "watts", Gauge, PerGPU, Fast, FromNode, nil, AllArchs, 0, 3000, milli, one(8, "power_watts")},
-	{"gpu_clock_hertz", "Clock by domain; sm and memory every tick, graphics and video in the slow part.", "hertz", Gauge, PerGPU, Fast, FromNode, []string{"domain"}, AllArchs, 0, 20e9, mega, []Series{{9, "clock_hertz_sm", []string{"sm"}}, {10, "clock_hertz_memory", []string{"memory"}}, {43, "clock_hertz_graphics", []string{"graphics"}}, {44, "clock_hertz_video", []string{"video"}}}},
+	{"gpu_clock_hertz", "Clock by domain; sm and memory every tick, graphics and video in the slow part.", "hertz", Gauge, PerGPU, Fast, FromNode, []string{"domain"}, AllArchs, 0, 20e9, mega, []Series{{9, "clock_hertz_sm", []string{"sm"}, ""}, {10, "clock_hertz_memory", []string{"memory"}, ""}, {43, "clock_hertz_graphics", []string{"graphics"}, Slow}, {44, "clock_hertz_video", []string{"video"}, Slow}}},
 	{"gpu_throttle_active", "1 while the driver holds clocks down for the reason.", "", Gauge, PerGPU, Fast, FromNode, []string{"reason"}, AllArchs, 0, 1, bits, each(110, "throttle_active", ThrottleReasons...)},
 	{"gpu_energy_joules_total", "Energy used since the driver was loaded.", "joules", Counter, PerGPU, Fast, FromNode, nil, AllArchs, 0, inf, Wire{U64, 1e-3}, one(12, "energy_joules")},
 	{"gpu_nvlink_total_bytes_total", "Bytes over all NVLinks of the device.", "bytes", Counter, PerGPU, Fast, FromNode, []string{"direction"}, AllArchs, 0, inf, count, each(13, "nvlink_total_bytes", "tx", "rx")},
@@ -195,8 +196,8 @@ var gpuRows = []Row{
 	{"gpu_pcie_link_generation_max", "PCIe generation possible for device and slot.", "", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 9, small, one(54, "pcie_link_generation_max")},
 	{"gpu_pcie_bytes_total", "Bytes over PCIe.", "bytes", Counter, PerGPU, Link, FromNode, []string{"direction"}, AllArchs, 0, inf, count, each(55, "pcie_bytes", "tx", "rx")},
 	{"gpu_ecc_errors_total", "ECC errors; volatile since the driver was loaded, aggregate over the life of the device.", "", Counter, PerGPU, Slow, FromNode, []string{"kind", "scope"}, AllArchs, 0, inf, count, []Series{
-		{60, "ecc_errors_corrected_volatile", []string{"corrected", "volatile"}}, {61, "ecc_errors_corrected_aggregate", []string{"corrected", "aggregate"}},
-		{62, "ecc_errors_uncorrected_volatile", []string{"uncorrected", "volatile"}}, {63, "ecc_errors_uncorrected_aggregate", []string{"uncorrected", "aggregate"}}}},
+		{60, "ecc_errors_corrected_volatile", []string{"corrected", "volatile"}, ""}, {61, "ecc_errors_corrected_aggregate", []string{"corrected", "aggregate"}, ""},
+		{62, "ecc_errors_uncorrected_volatile", []string{"uncorrected", "volatile"}, ""}, {63, "ecc_errors_uncorrected_aggregate", []string{"uncorrected", "aggregate"}, ""}}},
 	{"gpu_row_remap_pending", "1 if a row remap waits for a reset.", "", Gauge, PerGPU, Slow, FromNode, nil, AmpereAndLater, 0, 1, small, one(64, "row_remap_pending")},
 	{"gpu_row_remap_failed", "1 if a row could not be remapped.", "", Gauge, PerGPU, Slow, FromNode, nil, AmpereAndLater, 0, 1, small, one(65, "row_remap_failed")},
 	{"gpu_row_remap_correctable_total", "Rows remapped for correctable errors.", "", Counter, PerGPU, Slow, FromNode, nil, AmpereAndLater, 0, inf, count, one(66, "row_remap_correctable")},
@@ -218,9 +219,9 @@ const AmpereAndLater = Ampere | AdaAndLater
 
 // linkRows travel as packed columns indexed by link.
 var linkRows = []Row{
-	{"gpu_nvlink_bytes_total", "Bytes over one NVLink.", "bytes", Counter, PerLink, Link, FromNode, []string{"link", "direction"}, AllArchs, 0, inf, count, []Series{{200, "nvlink_bytes_tx", []string{"", "tx"}}, {201, "nvlink_bytes_rx", []string{"", "rx"}}}},
+	{"gpu_nvlink_bytes_total", "Bytes over one NVLink.", "bytes", Counter, PerLink, Link, FromNode, []string{"link", "direction"}, AllArchs, 0, inf, count, []Series{{200, "nvlink_bytes_tx", []string{"", "tx"}, ""}, {201, "nvlink_bytes_rx", []string{"", "rx"}, ""}}},
 	{"gpu_nvlink_errors_total", "NVLink errors by kind.", "", Counter, PerLink, Link, FromNode, []string{"link", "kind"}, AllArchs, 0, inf, count, []Series{
-		{202, "nvlink_errors_crc_flit", []string{"", "crc_flit"}}, {203, "nvlink_errors_crc_data", []string{"", "crc_data"}}, {204, "nvlink_errors_replay", []string{"", "replay"}}, {205, "nvlink_errors_recovery", []string{"", "recovery"}}}},
+		{202, "nvlink_errors_crc_flit", []string{"", "crc_flit"}, ""}, {203, "nvlink_errors_crc_data", []string{"", "crc_data"}, ""}, {204, "nvlink_errors_replay", []string{"", "replay"}, ""}, {205, "nvlink_errors_recovery", []string{"", "recovery"}, ""}}},
 	{"gpu_nvlink_up", "1 if the NVLink is active.", "", Gauge, PerLink, Link, FromNode, []string{"link"}, AllArchs, 0, 1, small, one(206, "nvlink_up")},
 }
 
@@ -284,4 +285,9 @@ var selfRows = []Row{
 	{"evenkeel_exporter_ticks_total", "Ticks of the node exporter.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(660, "exporter_ticks")},
 	{"evenkeel_driver_up", "1 while the GPU driver's library answers; the reason is a label when it does not.", "", Gauge, PerNode, Slow, FromNode, []string{"reason"}, AllArchs, 0, 1, Wire{}, open(661, "driver_up")},
 	{"evenkeel_driver_call_hung_seconds", "Time for which a driver call has not returned, by device and call.", "seconds", Gauge, PerNode, Fast, FromNode, []string{"uuid", "call"}, AllArchs, 0, inf, Wire{}, open(662, "driver_call_hung")},
+	{"evenkeel_bus_connected", "1 while the process is connected to the bus.", "", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, 1, Wire{}, open(670, "bus_connected")},
+	{"evenkeel_bus_reconnects_total", "Connections to the bus that were made anew after a loss.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(671, "bus_reconnects")},
+	{"evenkeel_bus_errors_total", "Errors that the bus reported out of band, by kind; permission is a refused subject.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"kind"}, AllArchs, 0, inf, Wire{}, open(672, "bus_errors")},
+	{"evenkeel_bus_messages_lost_total", "Messages lost at this end of the bus: not sent, handler too slow, not readable, outbox full.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"why"}, AllArchs, 0, inf, Wire{}, open(673, "bus_messages_lost")},
+	{"evenkeel_bus_pending", "Events and receipts that the bus has not stored yet.", "", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(674, "bus_pending")},
 }

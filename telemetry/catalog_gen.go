@@ -130,6 +130,11 @@ const (
 	SelfExporterTicks                ID = 660
 	NodeDriverUp                     ID = 661
 	NodeDriverCallHung               ID = 662
+	SelfBusConnected                 ID = 670
+	SelfBusReconnects                ID = 671
+	SelfBusErrors                    ID = 672
+	SelfBusMessagesLost              ID = 673
+	SelfBusPending                   ID = 674
 )
 
 // Value returns a value in base units, and whether it is there.

@@ -100,14 +100,15 @@ type Evidence struct {
 
 // Violation is a signal beyond its mark.
 type Violation struct {
-	Target  Target  `json:"target"`
-	Signal  string  `json:"signal"`
-	Value   float64 `json:"value"`
-	Unit    string  `json:"unit,omitempty"`
-	Mark    float64 `json:"mark"`
-	Aim     float64 `json:"aim"`
-	Seen    int     `json:"seen"` // samples beyond the mark …
-	Of      int     `json:"of"`   // … of the last so many
+	Target Target  `json:"target"`
+	Signal string  `json:"signal"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit,omitempty"`
+	Mark   float64 `json:"mark"`
+	Aim    float64 `json:"aim"`
+	Seen   int     `json:"seen"` // samples beyond the mark …
+	Of     int     `json:"of"`   // … of the last so many
+	// Needed is 0 where an act is eased: Seen then counts samples clear of the aim.
 	Needed  int     `json:"needed"`
 	Agrees  string  `json:"agrees,omitempty"` // the second value that agrees, if one does
 	Where   string  `json:"where,omitempty"`  // model, index, rack, row: for a person

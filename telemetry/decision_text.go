@@ -94,7 +94,12 @@ func (d *Decision) explainWhy(w io.Writer) {
 		if v.Where != "" {
 			fmt.Fprintf(w, " (%s)", v.Where)
 		}
-		fmt.Fprintf(w, "\n    %s %s, mark %s, aim %s; beyond the mark in %d of %d samples, %d needed", v.Signal, Number(v.Value, v.Unit), Number(v.Mark, v.Unit), Number(v.Aim, v.Unit), v.Seen, v.Of, v.Needed)
+		fmt.Fprintf(w, "\n    %s %s, mark %s, aim %s; ", v.Signal, Number(v.Value, v.Unit), Number(v.Mark, v.Unit), Number(v.Aim, v.Unit))
+		if v.Needed == 0 {
+			fmt.Fprintf(w, "clear of the aim in %d of %d samples", v.Seen, v.Of)
+		} else {
+			fmt.Fprintf(w, "beyond the mark in %d of %d samples, %d needed", v.Seen, v.Of, v.Needed)
+		}
 		if v.Agrees != "" {
 			fmt.Fprintf(w, "; %s agrees", v.Agrees)
 		}

@@ -96,6 +96,20 @@ func RowOf(id ID) *Row {
 	return byID[id]
 }
 
+// RateOf returns the rate class of a series, OnDemand for an id that is unknown.
+func RateOf(id ID) Rate {
+	row := RowOf(id)
+	if row == nil {
+		return OnDemand
+	}
+	for i := range row.Series {
+		if s := &row.Series[i]; s.ID == id && s.Rate != "" {
+			return s.Rate
+		}
+	}
+	return row.Rate
+}
+
 // InRange says whether v is a value the row allows. NaN never is.
 func (r *Row) InRange(v float64) bool { return v >= r.Min && v <= r.Max }
 

@@ -6,21 +6,26 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
 // Explain prints why: of a decision (its id), of a workload (workload/REF), or
 // of the present quiet (nothing).
 func (c *Client) Explain(ctx context.Context, w io.Writer, what, output string) error {
+	if !slices.Contains([]string{"", "text", "json", "yaml"}, output) {
+		return command.Usagef("output %q; want text, json or yaml", output)
+	}
 	path := "decisions/" + url.PathEscape(what)
 	switch ref, isWorkload := strings.CutPrefix(what, "workload/"); {
 	case what == "nothing":
 		return c.copy(ctx, w, "explain/nothing")
 	case isWorkload:
 		if err := telemetry.WorkloadRef(ref).Check(); err != nil {
-			return err
+			return command.Usagef("%w", err)
 		}
 		return c.copy(ctx, w, "explain/workload/"+ref)
 	case output == "json" || output == "yaml":
@@ -38,14 +43,15 @@ func (c *Client) Explain(ctx context.Context, w io.Writer, what, output string) 
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
-	case output != "" && output != "text":
-		return fmt.Errorf("output %q; want text, json or yaml", output)
 	}
 	return c.copy(ctx, w, path+"/explain")
 }
 
 // Plan prints what the rebalancer would do now.
 func (c *Client) Plan(ctx context.Context, w io.Writer, output string) error {
+	if !slices.Contains([]string{"", "text", "json"}, output) {
+		return command.Usagef("output %q; want text or json", output)
+	}
 	body, err := c.Get(ctx, "plan", nil)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -74,7 +75,7 @@ func columnsOf(kind string) (string, []column, error) {
 			return k.names[0], k.columns, nil
 		}
 	}
-	return "", nil, fmt.Errorf("no kind %q; want one of %s", kind, strings.Join(KindNames(), ", "))
+	return "", nil, command.Usagef("no kind %q; want one of %s", kind, strings.Join(KindNames(), ", "))
 }
 
 // Print prints what was asked for; with Watch again every second until ctx ends.
@@ -84,7 +85,7 @@ func (c *Client) Print(ctx context.Context, w io.Writer, q Query) error {
 		return err
 	}
 	if !slices.Contains([]string{"", "table", "wide", "json", "yaml"}, q.Output) {
-		return fmt.Errorf("output %q; want table, wide, json or yaml", q.Output)
+		return command.Usagef("output %q; want table, wide, json or yaml", q.Output)
 	}
 	keep, err := selector(q.Selector)
 	if err != nil {
@@ -291,7 +292,7 @@ func selector(s string) (func(item) bool, error) {
 		not := strings.HasSuffix(path, "!")
 		path = strings.TrimSuffix(path, "!")
 		if !ok || path == "" {
-			return nil, fmt.Errorf("selector %q: want field=value or field!=value, several separated by commas", part)
+			return nil, command.Usagef("selector %q: want field=value or field!=value, several separated by commas", part)
 		}
 		terms = append(terms, term{path, strings.TrimPrefix(value, "="), not})
 	}

@@ -1,6 +1,7 @@
-// Package connect turns the bus part of a configuration into a connection.
+// Package connect turns the bus part of a configuration into a connection, and
+// says on /metrics how it fares.
 //
-// In: config.NATS, the user of the process. Out: a bus.Conn. Never: linked to
+// In: config.NATS, the user of the process. Out: a bus.Conn, its metrics. Never: linked to
 // what only one of the binaries may contain.
 //
 // To add a way to prove a user: a field in config.NATS and its line here.

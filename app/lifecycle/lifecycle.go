@@ -81,7 +81,7 @@ func (p *Process) Run() error { return p.group.Run() }
 func Listen(what, addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: %s is taken by another process; stop it or choose another address with --listen", what, addr)
+		return nil, fmt.Errorf("%s: %s is taken by another process; stop it or choose another address, by --listen or `listen` in the file", what, addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/evenkeel-gpu/evenkeel/agent"
 	"github.com/evenkeel-gpu/evenkeel/app/connect"
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
@@ -33,7 +35,10 @@ func Agent(ctx context.Context, cfg *config.Agent, log *slog.Logger) error {
 	writer := newLazyWriter(nvml.NewWriter(nvml.WithLibraryPath(cfg.Library)))
 	defer writer.Close()
 
-	opt := agent.Options{Config: agentConfig(cfg), Writer: writer, Headroom: writer.Headroom, Bus: conn, Log: log}
+	opt := agent.Options{Config: agentConfig(cfg), Writer: writer, Headroom: writer.Headroom, Bus: conn, Registry: prometheus.NewRegistry(), Log: log}
+	if err := connect.Metrics(opt.Registry, conn); err != nil {
+		return err
+	}
 	a, err := agent.New(opt)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -37,7 +38,10 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		defer conn.Close()
 		sink := conn.FrameSink(cfg.Node)
 		defer sink.Close()
-		opt.Sink = sink
+		opt.Sink, opt.Registry = sink, prometheus.NewRegistry()
+		if err := connect.Metrics(opt.Registry, conn); err != nil {
+			return err
+		}
 	}
 
 	exp, err := exporter.New(opt)

@@ -7,9 +7,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -17,45 +16,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 	"github.com/evenkeel-gpu/evenkeel/app/node"
 	"github.com/evenkeel-gpu/evenkeel/config"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-// usageError is a wrong call: exit code 2.
-type usageError struct{ error }
-
-func run(args []string) int {
+func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	root := command()
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(os.Stderr, "evenkeel-node: %v\n", err)
-	var usage usageError
-	if errors.As(err, &usage) {
-		return 2
-	}
-	return 1
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
-func command() *cobra.Command {
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	return command.Run(ctx, tree(), args, out, errOut)
+}
+
+func tree() *cobra.Command {
 	root := &cobra.Command{
-		Use: "evenkeel-node", Short: "Evenkeel on a GPU node", SilenceErrors: true, SilenceUsage: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("no command %q; see `evenkeel-node --help`", args[0])}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use: "evenkeel-node", Short: "Evenkeel on a GPU node",
+		Long: "All that runs on a GPU node: the read-only exporter, the opt-in agent that\ncarries out signed orders, and a doctor for both.",
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.PersistentFlags().String("log-level", "info", "debug, info, warn or error")
 	root.AddCommand(exportCommand(), agentCommand(), doctorCommand(), versionCommand())
 	return root
 }
@@ -63,9 +44,9 @@ func command() *cobra.Command {
 func exportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
-		Short: "Read every GPU each tick: /metrics, and frames to the bus if one is configured",
+		Short: "Read every GPU each tick; serve /metrics, send frames",
 		Long:  "Read every GPU each tick. Needs no privileges and never writes to a device.\nWithout a file it serves /metrics on loopback and sends nothing.",
-		Args:  noArgs,
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	file := c.Flags().StringP("config", "c", "", "configuration (kind Exporter)")
 	name := c.Flags().String("node", "", "this node's name; the host name by default")
@@ -74,24 +55,26 @@ func exportCommand() *cobra.Command {
 	once := c.Flags().Bool("once", false, "read one time, print, and end")
 	output := c.Flags().StringP("output", "o", "prom", "with --once: prom or json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
 		cfg := config.DefaultExporter()
-		set(&cfg.Node, *name)
-		set(&cfg.Listen, *listen)
-		set(&cfg.NATS.URL, *url)
-		if err := config.Load(*file, "Exporter", cfg); err != nil {
-			return err
+		if *file != "" {
+			if err := config.Load(*file, "Exporter", cfg); err != nil {
+				return err
+			}
 		}
 		// A flag beats the file.
-		set(&cfg.Node, *name)
-		set(&cfg.Listen, *listen)
-		set(&cfg.NATS.URL, *url)
+		set(c, "node", &cfg.Node, *name)
+		set(c, "listen", &cfg.Listen, *listen)
+		set(c, "nats", &cfg.NATS.URL, *url)
+		if err := cfg.Validate(); err != nil {
+			return command.Usagef("%w", err)
+		}
 		if *once {
 			if *output != "prom" && *output != "json" {
-				return usageError{fmt.Errorf("--output %q: want prom or json", *output)}
+				return command.Usagef("--output %q: want prom or json", *output)
 			}
 			return node.ExportOnce(c.Context(), cfg, *output, c.OutOrStdout(), log)
 		}
@@ -100,17 +83,24 @@ func exportCommand() *cobra.Command {
 	return c
 }
 
+// set takes a flag that was given, be it empty.
+func set(c *cobra.Command, flag string, to *string, value string) {
+	if c.Flags().Changed(flag) {
+		*to = value
+	}
+}
+
 func agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Carry out signed orders within the limits of its file",
-		Long:  "Carry out signed orders within the limits of its file. Needs the right to set power limits.\nThe file must list the rebalancer's public key: an agent that trusts nobody does not start.",
-		Args:  noArgs,
+		Long:  "Carry out signed orders within the limits of its file. Needs the right to set\npower limits.\n\nThe file must list the rebalancer's public key: an agent that trusts nobody\ndoes not start.",
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	file := c.Flags().StringP("config", "c", "/etc/evenkeel/agent.yaml", "configuration (kind Agent)")
 	accept := c.Flags().Bool("accept-epoch", false, "take the next valid order's epoch whatever was seen before; once, after the lease bucket was lost")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
@@ -128,7 +118,7 @@ func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what works on this node, what does not, and what to do",
-		Args:  noArgs,
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	library := c.Flags().String("library", "", "libnvidia-ml.so.1 at another place than the loader's")
 	c.RunE = func(c *cobra.Command, _ []string) error { return node.Doctor(c.Context(), *library, c.OutOrStdout()) }
@@ -137,34 +127,9 @@ func doctorCommand() *cobra.Command {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArgs,
+		Use: "version", Short: "Print the version", Args: command.Exactly(0, "no arguments"),
 		Run: func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "evenkeel-node %s %s %s/%s\n", node.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}
-}
-
-func set(to *string, flag string) {
-	if flag != "" {
-		*to = flag
-	}
-}
-
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("no argument expected, got %q", args[0])}
-	}
-	return nil
-}
-
-func logger(c *cobra.Command) (*slog.Logger, error) {
-	text, err := c.Flags().GetString("log-level")
-	if err != nil {
-		return nil, err
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(text)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", text)}
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }

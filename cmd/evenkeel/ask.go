@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel-gpu/evenkeel/app"
 	"github.com/evenkeel-gpu/evenkeel/app/cli"
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 	"github.com/evenkeel-gpu/evenkeel/config"
 )
 
@@ -27,7 +28,7 @@ func getCommand() *cobra.Command {
 		Short:     "List nodes, gpus, workloads or decisions",
 		Example:   "  evenkeel get gpus --sort-by headroom_celsius\n  evenkeel get decisions -o json\n  evenkeel get gpus -l node=a-1,state=ok -w",
 		ValidArgs: cli.KindNames(),
-		Args:      exactly(1, "one kind: nodes, gpus, workloads or decisions"),
+		Args:      command.Exactly(1, "one kind: nodes, gpus, workloads or decisions"),
 	}
 	server := serverFlag(c)
 	c.Flags().StringVarP(&q.Output, "output", "o", "table", "table, wide, json or yaml")
@@ -46,7 +47,7 @@ func explainCommand() *cobra.Command {
 		Use:     "explain ID | workload/REF | nothing",
 		Short:   "Say why: of a decision, of a workload, or of the present quiet",
 		Example: "  evenkeel explain d-000001\n  evenkeel explain workload/k8s:research/Job/llm-pretrain\n  evenkeel explain nothing",
-		Args:    exactly(1, "one of: a decision's id, workload/REF, nothing"),
+		Args:    command.Exactly(1, "one of: a decision's id, workload/REF, nothing"),
 	}
 	server := serverFlag(c)
 	output := c.Flags().StringP("output", "o", "text", "text, json or yaml (decisions)")
@@ -60,7 +61,7 @@ func planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what the rebalancer would do now, without doing it",
-		Args:  exactly(0, "no arguments"),
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	server := serverFlag(c)
 	output := c.Flags().StringP("output", "o", "text", "text or json")
@@ -71,11 +72,11 @@ func planCommand() *cobra.Command {
 }
 
 func checkCommand() *cobra.Command {
-	c := &cobra.Command{Use: "check", Short: "Check files before use", Args: exactly(1, "what to check: config or policy")}
+	c := &cobra.Command{Use: "check", Short: "Check files before use"}
 	c.AddCommand(&cobra.Command{
 		Use:   "config FILE",
 		Short: "Check the configuration of any process",
-		Args:  exactly(1, "one file"),
+		Args:  command.Exactly(1, "one file"),
 		RunE: func(c *cobra.Command, args []string) error {
 			data, err := os.ReadFile(args[0])
 			if err != nil {
@@ -96,7 +97,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  exactly(0, "no arguments"),
+		Args:  command.Exactly(0, "no arguments"),
 		Run: func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "evenkeel %s %s %s/%s\n", app.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},

@@ -7,57 +7,35 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-// usageError is a wrong call: exit code 2.
-type usageError struct{ error }
-
-func run(args []string) int {
+func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	root := command()
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "evenkeel: %v\n", err)
-		return 2
-	}
-	fmt.Fprintf(os.Stderr, "evenkeel: %v\n", err)
-	return 1
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
-func command() *cobra.Command {
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	return command.Run(ctx, tree(), args, out, errOut)
+}
+
+func tree() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "evenkeel",
-		Short:         "Keeps a GPU fleet on an even keel",
-		Long:          "Evenkeel watches every GPU of a fleet every second and takes the cheapest act that keeps it within its marks.\nStart with `evenkeel up`: without a GPU it simulates a fleet.",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		// A word that is no command is a wrong call, not a failure.
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("no command %q; see `evenkeel --help`", args[0])}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use:   "evenkeel",
+		Short: "Keeps a GPU fleet on an even keel",
+		Long: "Evenkeel watches every GPU of a fleet every second and takes the cheapest act\n" +
+			"that keeps it within its marks.\n\n" +
+			"Start with `evenkeel up`: without a GPU it simulates a fleet.",
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.PersistentFlags().String("log-level", "info", "debug, info, warn or error")
 	root.AddCommand(
 		upCommand(),
 		collectorCommand(),
@@ -70,27 +48,4 @@ func command() *cobra.Command {
 		versionCommand(),
 	)
 	return root
-}
-
-// logger writes to standard error; standard output belongs to answers.
-func logger(c *cobra.Command) (*slog.Logger, error) {
-	text, err := c.Flags().GetString("log-level")
-	if err != nil {
-		return nil, err
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(text)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", text)}
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
-}
-
-// exactly wraps a cobra argument check into a wrong call.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("want %s", what)}
-		}
-		return nil
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel-gpu/evenkeel/app"
+	"github.com/evenkeel-gpu/evenkeel/app/command"
 	"github.com/evenkeel-gpu/evenkeel/config"
 )
 
@@ -15,11 +16,13 @@ func upCommand() *cobra.Command {
 	o := app.UpOptions{}
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Run everything in one process: simulated without a GPU, or on this machine's GPUs",
+		Short: "Run everything in one process, simulated where there is no GPU",
 		Long: "Run bus, collector, rebalancer and page in one process.\n\n" +
-			"--source sim, the default without a GPU driver, runs the real exporters and agents over a simulated fleet and acts on it.\n" +
-			"--source nvml starts `evenkeel-node export` beside it; it recommends and never acts.",
-		Args: exactly(0, "no arguments"),
+			"--source sim, the default without a GPU driver, runs the real exporters and\n" +
+			"agents over a simulated fleet and acts on it.\n" +
+			"--source nvml, the default with one, starts `evenkeel-node export` beside it\n" +
+			"for this machine's GPUs; it recommends and never acts.",
+		Args: command.Exactly(0, "no arguments"),
 	}
 	f := c.Flags()
 	f.StringVar(&o.Source, "source", "", "sim or nvml; nvml if this machine has a GPU driver")
@@ -29,7 +32,7 @@ func upCommand() *cobra.Command {
 	f.StringVar(&o.Data, "data", "", "folder that keeps the journal; a fresh temporary one by default")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{"", "sim", "nvml"}, o.Source) {
-			return usageError{fmt.Errorf("--source %q: want sim or nvml", o.Source)}
+			return command.Usagef("--source %q: want sim or nvml", o.Source)
 		}
 		// What dozens of simulated nodes say of their normal life is not for the
 		// terminal unless it is asked for.
@@ -38,11 +41,11 @@ func upCommand() *cobra.Command {
 				return err
 			}
 		}
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
-		o.Out = c.OutOrStdout()
+		o.LogLevel, o.Out = c.Flag("log-level").Value.String(), c.OutOrStdout()
 		return app.Up(c.Context(), o, log)
 	}
 	return c
@@ -52,11 +55,11 @@ func collectorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "collector",
 		Short: "Judge every node's frames once; serve page, API and /metrics",
-		Args:  exactly(0, "no arguments"),
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	file := c.Flags().StringP("config", "c", "/etc/evenkeel/collector.yaml", "configuration (kind Collector)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
@@ -73,11 +76,11 @@ func rebalancerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rebalancer",
 		Short: "Decide, act through the agents, check what it did, say why",
-		Args:  exactly(0, "no arguments"),
+		Args:  command.Exactly(0, "no arguments"),
 	}
 	file := c.Flags().StringP("config", "c", "/etc/evenkeel/rebalancer.yaml", "configuration (kind Rebalancer)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
@@ -91,18 +94,18 @@ func rebalancerCommand() *cobra.Command {
 }
 
 func simCommand() *cobra.Command {
-	c := &cobra.Command{Use: "sim", Short: "The simulated world", Args: exactly(1, "a subcommand: serve")}
+	c := &cobra.Command{Use: "sim", Short: "The simulated world"}
 	serve := &cobra.Command{
 		Use:     "serve",
 		Short:   "Drive the NVML stand-in: one node of a scenario in shared memory",
-		Example: "  make standin\n  evenkeel sim serve --scenario hot-row --node a-1 --shm /dev/shm/world &\n  LD_LIBRARY_PATH=build/standin EVENKEEL_STANDIN_SHM=/dev/shm/world evenkeel-node doctor",
-		Args:    exactly(0, "no arguments"),
+		Example: "  make standin\n  evenkeel sim serve --scenario hot-row --node a-1 --shm /dev/shm/world &\n  export LD_LIBRARY_PATH=build/standin EVENKEEL_STANDIN_SHM=/dev/shm/world\n  evenkeel-node doctor",
+		Args:    command.Exactly(0, "no arguments"),
 	}
 	scenario := serve.Flags().String("scenario", "hot-row", "a scenario's name or file")
 	node := serve.Flags().String("node", "", "node to serve; the first by default")
 	shm := serve.Flags().String("shm", "/dev/shm/evenkeel-world", "shared file, on a tmpfs")
 	serve.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logger(c)
+		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
@@ -120,7 +123,7 @@ func checkPolicyCommand() *cobra.Command {
 	defaults := c.Flags().Bool("defaults", false, "print the embedded policies")
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if (len(args) == 1) == *defaults || len(args) > 1 {
-			return usageError{fmt.Errorf("want one file, or --defaults")}
+			return command.Usagef("want one file, or --defaults")
 		}
 		return nil
 	}

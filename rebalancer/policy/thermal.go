@@ -40,6 +40,9 @@ const (
 	minWithin, maxWithin   = 15 * time.Second, 2 * time.Minute
 	slowedSpeed            = 0.5 // what hardware slowdown leaves of the speed
 	smallestCutWatts       = 1
+	smallestEase           = 0.05            // of the default limit: less is not worth an act
+	easeAfter              = 2 * time.Minute // a cap that has just been set may soon be undone as a whole
+	steadySlope            = 0.05            // °C/s: a device that moves more has not settled
 	backendNode            = "node"
 	throttleSW, throttleHW = telemetry.GPUThrottleActiveSWThermal, telemetry.GPUThrottleActiveHWThermal
 )
@@ -224,11 +227,15 @@ func reckon(s *rebalancer.Scene, n *cluster.Node, g *cluster.GPU, limit float64)
 	}
 	drawn := fresh(n, g, telemetry.GPUPowerWatts, s.Now)
 	h.power = min(drawn.Or(limit), limit)
+	least := leastResistance(drawn, fresh(n, g, telemetry.GPUTemperatureCelsiusCore, s.Now), g.SlopeCPerS)
 	r := g.RCPerW
 	if !r.OK || r.V <= 0 {
-		r = s.LearnedR(g.UUID)
+		// What a cap of ours showed holds the weather of that minute too.
+		if r = s.LearnedR(g.UUID); r.OK {
+			r.V = max(r.V, least)
+		}
 	}
-	h.r, h.rKnown = r.Or(leastResistance(drawn, fresh(n, g, telemetry.GPUTemperatureCelsiusCore, s.Now), g.SlopeCPerS)), r.OK
+	h.r, h.rKnown = r.Or(least), r.OK
 	return h
 }
 
@@ -316,11 +323,7 @@ func within(tau cluster.Opt) time.Duration {
 // does. A cap for safety is taken whatever the sum is; it is shown.
 func (t *Thermal) benefit(s *rebalancer.Scene, g *cluster.GPU, h heat, watts float64) (gain, cost float64) {
 	horizon := time.Duration(t.spec.Lease).Seconds()
-	gpus := 0
-	for _, w := range s.View.WorkloadsOn(g.UUID) {
-		gpus += len(w.GPUs)
-	}
-	gang := float64(max(gpus, 1))
+	gang := t.gang(s, g)
 	cost = horizon * (1 - math.Cbrt(watts/h.power)) * gang
 	until := horizon
 	switch {
@@ -371,5 +374,48 @@ func (t *Thermal) Review(s *rebalancer.Scene, h rebalancer.Held) rebalancer.Revi
 	}
 	out.Restored = state.steady - resistance*max(before-r.V, 0)
 	out.Enough = out.Restored >= t.spec.Aim+t.spec.Margin
+	if !out.Enough {
+		if s.Now.Sub(h.From) >= easeAfter && g.SlopeCPerS.OK && math.Abs(g.SlopeCPerS.V) <= steadySlope {
+			out.Ease = t.ease(s, n, g, state, *found, resistance)
+		}
+	}
 	return out
+}
+
+// ease sizes a higher cap for a device that is clear of its aim, though not so
+// clear that all of its power could come back:
+//
+//	P = P_now + (steady − aim − margin)/R
+//
+// The resistance is the cautious one, so a device comes near its aim in steps
+// and never past it, and a cap that was too deep is not held for as long as the
+// heat lasts.
+func (t *Thermal) ease(s *rebalancer.Scene, n *cluster.Node, g *cluster.GPU, h heat, found, resistance float64) *rebalancer.Eased {
+	limit := s.LimitW(g)
+	room := h.steady - t.spec.Aim - t.spec.Margin
+	if !limit.OK || room <= 0 {
+		return nil
+	}
+	watts := math.Floor(min(h.power+room/resistance, found))
+	if watts-limit.V < smallestEase*g.DefaultW.Or(found) {
+		return nil
+	}
+	after := h.steady - resistance*(watts-h.power)
+	target := t.violation(n, g).Target
+	gang := t.gang(s, g)
+	return &rebalancer.Eased{Sighting: t.look(s, n, g), Proposal: rebalancer.Proposal{
+		Summary: fmt.Sprintf("ease the cap to %s (limit now %s, draws %s)", telemetry.Number(watts, "watts"), telemetry.Number(limit.V, "watts"), telemetry.Number(h.power, "watts")),
+		Steps:   []telemetry.Step{{Kind: telemetry.StepPowerCap, Backend: backendNode, Target: target, Params: telemetry.Params{PowerLimitWatts: &watts, FoundWatts: &found}}},
+		Effect:  telemetry.Effect{Signal: signalHeadroom, Unit: "celsius", Before: h.headroom, After: after, Within: telemetry.Duration(within(h.tau)), Note: "at most " + fmt.Sprintf("%.3f °C/W", resistance)},
+		Gain:    time.Duration(t.spec.Lease).Seconds() * (math.Cbrt(watts/max(h.power, 1)) - 1) * gang,
+	}}
+}
+
+// gang is how many GPUs run at the pace of this one.
+func (t *Thermal) gang(s *rebalancer.Scene, g *cluster.GPU) float64 {
+	gpus := 0
+	for _, w := range s.View.WorkloadsOn(g.UUID) {
+		gpus += len(w.GPUs)
+	}
+	return float64(max(gpus, 1))
 }

@@ -320,6 +320,60 @@ func TestReview(t *testing.T) {
 	}
 }
 
+func TestEase(t *testing.T) {
+	cases := []struct {
+		name   string
+		change func(*device)
+		held   time.Duration
+		watts  float64 // 0: no easing
+	}{
+		// 16 − 8 − 2 = 6 °C of room are 6/0.06 = 100 W, but 18 °C would be needed
+		// for all of it to come back.
+		{"room", func(d *device) { d.headroom = 16 }, 3 * time.Minute, 600},
+		{"too soon", func(d *device) { d.headroom = 16 }, time.Minute, 0},
+		{"still cooling", func(d *device) { d.headroom, d.slope = 16, 0.2 }, 3 * time.Minute, 0},
+		{"not known whether it moves", func(d *device) { d.headroom, d.slope = 16, unknown }, 3 * time.Minute, 0},
+		{"not worth an act", func(d *device) { d.headroom = 12 }, 3 * time.Minute, 0},
+		{"no room", func(d *device) { d.headroom = 9 }, 3 * time.Minute, 0},
+		{"all of it can come back", func(d *device) { d.headroom = 22 }, 3 * time.Minute, 0},
+		// 18 − 10 = 8 °C at no more than 0.12 °C/W
+		{"resistance not known", func(d *device) { d.headroom, d.r = 18, unknown }, 3 * time.Minute, 566},
+		{"power not known", func(d *device) { d.headroom, d.power = 16, unknown }, 3 * time.Minute, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			d := h100()
+			d.power, d.limit = 500, 500
+			c.change(&d)
+			s, g := d.scene(t)
+			found, capped := 700.0, 500.0
+			h := rebalancer.Held{
+				Decision: &telemetry.Decision{ID: "d-000001", Target: telemetry.Target{Node: "n1", UUID: g.UUID}, Violations: []telemetry.Violation{{
+					Evidence: []telemetry.Evidence{{Signal: "gpu_power_watts", Value: 650}}}}},
+				Step: telemetry.Step{Kind: telemetry.StepPowerCap, Params: telemetry.Params{PowerLimitWatts: &capped, FoundWatts: &found}},
+				From: now.Add(-c.held),
+			}
+			r := thermal(t).Review(s, h)
+			if c.watts == 0 {
+				if r.Ease != nil {
+					t.Fatalf("eases to %v W", *r.Ease.Proposal.Steps[0].Params.PowerLimitWatts)
+				}
+				return
+			}
+			if r.Ease == nil {
+				t.Fatalf("does not ease: %+v", r)
+			}
+			p := r.Ease.Proposal
+			if got := *p.Steps[0].Params.PowerLimitWatts; got != c.watts || *p.Steps[0].Params.FoundWatts != found {
+				t.Errorf("%v W, want %v", got, c.watts)
+			}
+			if p.Effect.After < 10-0.001 || p.Gain <= 0 || p.Safety {
+				t.Errorf("proposal %+v", p)
+			}
+		})
+	}
+}
+
 func TestReviewOfWhatCannotBeSeen(t *testing.T) {
 	held := func(uuid string) rebalancer.Held {
 		return rebalancer.Held{Decision: &telemetry.Decision{Target: telemetry.Target{UUID: uuid}}}

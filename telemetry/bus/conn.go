@@ -55,10 +55,13 @@ type Options struct {
 
 // Conn is one connection in one role. It is safe for concurrent use.
 type Conn struct {
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	log *slog.Logger
-	out *outbox
+	nc *nats.Conn
+	js jetstream.JetStream
+	// ahead is js for what is sent without waiting; it bounds the wait for an
+	// answer that does not come.
+	ahead jetstream.JetStream
+	log   *slog.Logger
+	out   *outbox
 
 	publishErrors atomic.Uint64
 	malformed     atomic.Uint64
@@ -87,6 +90,10 @@ func Connect(o Options) (*Conn, error) {
 		return nil, fmt.Errorf("connect to the bus: %w", err)
 	}
 	if c.js, err = jetstream.New(c.nc); err != nil {
+		c.nc.Close()
+		return nil, fmt.Errorf("connect to the bus: %w", err)
+	}
+	if c.ahead, err = jetstream.New(c.nc, jetstream.WithPublishAsyncTimeout(2*time.Second)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to the bus: %w", err)
 	}

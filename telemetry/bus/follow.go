@@ -57,6 +57,8 @@ func (c *Conn) follow(ctx context.Context, stream string, s start, fn func(seq u
 			f.next, f.created = 0, time.Time{}
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("follow %s: %w", stream, err)
+		case !c.nc.IsConnected():
+			// The connection says so itself.
 		case err != nil && err.Error() != f.warned:
 			f.warned = err.Error()
 			c.log.Info("follower starts again", "stream", stream, "next", f.next, "err", err)

@@ -63,6 +63,79 @@ func (c *Conn) Append(ctx context.Context, expect uint64, r telemetry.Record) (u
 	}
 }
 
+// appendWindow bounds the records that AppendAll has on their way.
+const appendWindow = 64
+
+// AppendAll adds records in order, each only right behind the one before it,
+// without waiting for one to be stored before the next is sent. stored is
+// called for each in turn as it is stored. After an error those reported are
+// there, and of the rest it is not known.
+//
+// A record is sent with the id of the one before it beside the sequence: if
+// somebody else's record took the place of one of ours, none after it is taken.
+func (c *Conn) AppendAll(ctx context.Context, expect uint64, rs []telemetry.Record, stored func(seq uint64)) error {
+	for len(rs) > 0 {
+		n := min(len(rs), appendWindow)
+		if n > 1 {
+			got := c.appendAhead(ctx, expect, rs[:n], stored)
+			expect, rs, n = expect+uint64(got), rs[got:], n-got
+		}
+		// What the quick way did not confirm, perhaps for want of an answer alone,
+		// goes the careful way: a record that is there already is found to be.
+		for _, r := range rs[:n] {
+			seq, err := c.Append(ctx, expect, r)
+			if err != nil {
+				return err
+			}
+			stored(seq)
+			expect = seq
+		}
+		rs = rs[n:]
+	}
+	return nil
+}
+
+// appendAhead sends records without waiting in between, and returns how many
+// of them, from the first on, are known to be stored.
+func (c *Conn) appendAhead(ctx context.Context, expect uint64, rs []telemetry.Record, stored func(seq uint64)) (n int) {
+	var sent []jetstream.PubAckFuture
+	for i, r := range rs {
+		data, err := json.Marshal(r)
+		if err != nil || r.ID == "" || r.Topic == "" || int64(len(data)) > c.maxPayload() {
+			break // Append says what is wrong with it
+		}
+		opts := []jetstream.PublishOpt{
+			jetstream.WithMsgID(r.ID), jetstream.WithExpectStream(StreamJournal),
+			jetstream.WithExpectLastSequence(expect + uint64(i)), jetstream.WithRetryAttempts(0),
+		}
+		if i > 0 {
+			opts = append(opts, jetstream.WithExpectLastMsgID(rs[i-1].ID))
+		}
+		f, err := c.ahead.PublishAsync(telemetry.JournalSubject(r.Topic), data, opts...)
+		if err != nil {
+			break
+		}
+		sent = append(sent, f)
+	}
+	failed := false
+	for i, f := range sent {
+		// Each is waited for, also behind one that failed: a record still on its
+		// way must not be sent a second time.
+		select {
+		case ack := <-f.Ok():
+			if failed = failed || ack.Sequence != expect+uint64(i)+1; !failed {
+				stored(ack.Sequence)
+				n++
+			}
+		case <-f.Err(): //nolint:errcheck // whatever it was, what follows is not taken
+			failed = true
+		case <-ctx.Done():
+			return n
+		}
+	}
+	return n
+}
+
 func (c *Conn) appendOnce(ctx context.Context, expect uint64, r telemetry.Record, data []byte) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -95,7 +96,11 @@ func (c *Conn) EnsureStreams(ctx context.Context, s Streams) error {
 		}
 	}
 	for _, cfg := range s.configs() {
-		if err := c.ensureStream(ctx, cfg); err != nil {
+		err := c.ensureStream(ctx, cfg)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("%w: the server has no JetStream; switch it on (nats-server -js, or jetstream {} in its file)", err)
+		}
+		if err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, err)
 		}
 	}

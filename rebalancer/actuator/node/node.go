@@ -81,7 +81,8 @@ func (a *Actuator) Can(v *cluster.View, s telemetry.Step) []telemetry.Refusal {
 
 // Do sends the order until there is a receipt, ctx ends or the step expires.
 func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
-	if r, ok := a.receipt(s.ID); ok {
+	a.forgetOther(s)
+	if r, ok := a.receipt(s.ID); ok && about(r, s) {
 		return r, nil
 	}
 	come := a.expect(s)
@@ -98,7 +99,7 @@ func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt,
 		select {
 		case <-come:
 			t.Stop()
-			if r, ok := a.receipt(s.ID); ok {
+			if r, ok := a.receipt(s.ID); ok && about(r, s) {
 				return r, nil
 			}
 		case <-ctx.Done():
@@ -138,7 +139,11 @@ func (a *Actuator) Receipt(r telemetry.Receipt) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, twice := a.receipts.get(r.StepID); twice {
+	s, sent := a.sent.get(r.StepID)
+	if sent && !about(r, s) {
+		return // another node cannot know
+	}
+	if old, twice := a.receipts.get(r.StepID); twice && (!sent || about(old, s)) {
 		return // the first one is final
 	}
 	a.receipts.put(r.StepID, r)
@@ -152,6 +157,25 @@ func (a *Actuator) receipt(id string) (telemetry.Receipt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.receipts.get(id)
+}
+
+// about says whether a receipt can be one of the step: from its node, on its
+// device.
+func about(r telemetry.Receipt, s telemetry.Step) bool {
+	return (r.Node == "" || r.Node == s.Target.Node) && (r.Target.UUID == "" || r.Target.UUID == s.Target.UUID)
+}
+
+// forgetOther drops what is remembered of another step with this one's id: a
+// journal that was lost and made anew gives the same ids again, under another
+// life of the lease bucket.
+func (a *Actuator) forgetOther(s telemetry.Step) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old, ok := a.sent.get(s.ID); ok && old.Epoch.Incarnation != s.Epoch.Incarnation {
+		a.receipts.drop(s.ID)
+		a.sent.drop(s.ID)
+		delete(a.waiting, s.ID)
+	}
 }
 
 // expect remembers an order and returns what closes when its receipt comes.
@@ -211,6 +235,11 @@ type remembered[V any] struct {
 func (m *remembered[V]) get(id string) (V, bool) {
 	v, ok := m.values[id]
 	return v, ok
+}
+
+func (m *remembered[V]) drop(id string) {
+	delete(m.values, id)
+	m.order = slices.DeleteFunc(m.order, func(x string) bool { return x == id })
 }
 
 // put adds a value and names the one that had to go.

@@ -356,3 +356,63 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d effects", agents.effects)
 	}
 }
+
+// An agent that does not trust the key believes nothing in the order, its id
+// included; its answer ends the step all the same.
+func TestUntrustedKeyEndsTheStep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		agents.raw = []byte(`{"step_id":"","target":{},"result":"refused","why":"signature","detail":"not trusted here","node":"n1"}`)
+		r, err := act.Do(t.Context(), capStep())
+		if err != nil || r.Result != telemetry.Refused || r.Why != telemetry.RefuseSignature || r.StepID != "d-000001.1" || agents.sent() != 1 {
+			t.Errorf("%+v, %v, sent %d times", r, err, agents.sent())
+		}
+	})
+}
+
+// What another node's agent says of a step neither ends it nor stands in the
+// way of the right answer, whether it comes before the order or after.
+func TestForgedReceipt(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			act, agents := setup(t)
+			forged := telemetry.Receipt{StepID: "d-000001.1", Result: telemetry.Done, Node: "n2", Detail: "forged"}
+			agents.fail = []error{errors.New("timeout"), errors.New("timeout")}
+			if early {
+				act.Receipt(forged)
+			} else {
+				go func() { time.Sleep(100 * time.Millisecond); act.Receipt(forged) }()
+			}
+			r, err := act.Do(t.Context(), capStep())
+			if err != nil || r.Node != "n1" || agents.effects != 1 {
+				t.Errorf("early %v: %+v, %v, done %d times", early, r, err, agents.effects)
+			}
+			if r, err = act.Observe(t.Context(), "d-000001.1"); err != nil || r.Node != "n1" {
+				t.Errorf("early %v: observed %+v, %v", early, r, err)
+			}
+		})
+	}
+}
+
+// After a lost store the journal gives old ids to new steps: what was said of
+// the old ones does not count.
+func TestIDsOfANewJournal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		if r, err := act.Do(t.Context(), capStep()); err != nil || r.Result != telemetry.Done {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		agents.ledger = map[string]telemetry.Receipt{}
+		s := capStep()
+		s.Epoch.Incarnation = "b"
+		if r, err := act.Do(t.Context(), s); err != nil || r.Result != telemetry.Done || agents.effects != 2 {
+			t.Errorf("%+v, %v, done %d times, want 2", r, err, agents.effects)
+		}
+		// A late receipt of the old life, for another device.
+		act.Receipt(telemetry.Receipt{StepID: "d-000002.1", Node: "n1", Target: telemetry.Target{Node: "n1", UUID: "GPU-9"}, Result: telemetry.Done})
+		s.ID = "d-000002.1"
+		if r, err := act.Do(t.Context(), s); err != nil || r.Target.UUID != "GPU-1" || agents.effects != 3 {
+			t.Errorf("%+v, %v, done %d times, want 3", r, err, agents.effects)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// TestExitCodes: 0 for an answer, 1 for a failure, 2 for a wrong call, with the
+// message on standard error.
+func TestExitCodes(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := ln.Addr().String()
+	defer ln.Close()
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("apiVersion: evenkeel/v1\nkind: Collector\nlisten: 127.0.0.1:0\nlissten: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", 0, ""},
+		{"--help", 0, ""},
+		{"version", 0, ""},
+		{"completion bash", 0, ""},
+		{"check", 0, ""},
+		{"sim", 0, ""},
+		{"check policy --defaults", 0, ""},
+		{"nosuch", 2, `no command "nosuch"; see ` + "`evenkeel --help`"},
+		{"check nosuch", 2, `no command "nosuch"; see ` + "`evenkeel check --help`"},
+		{"sim nosuch", 2, "no command"},
+		{"completion nosuch", 2, "no command"},
+		{"completion bash x", 2, "unknown command"},
+		{"version x", 2, "no arguments"},
+		{"--nosuch", 2, "unknown flag: --nosuch"},
+		{"get", 2, "nodes, gpus, workloads or decisions"},
+		{"get nosuch", 2, `no kind "nosuch"`},
+		{"get gpus -o nosuch", 2, "table, wide, json or yaml"},
+		{"get gpus -l nonsense", 2, "field=value"},
+		{"get gpus --sort-by", 2, "needs an argument"},
+		{"get gpus --server 127.0.0.1:1", 1, "no collector answers at http://127.0.0.1:1"},
+		{"explain", 2, "a decision's id"},
+		{"explain d-1 -o nosuch", 2, "text, json or yaml"},
+		{"explain workload/x", 2, "x"},
+		{"explain d-1 --server 127.0.0.1:1", 1, "no collector answers"},
+		{"plan -o nosuch", 2, "text or json"},
+		{"plan --server 127.0.0.1:1", 1, "no collector answers"},
+		{"check config /nonexistent", 1, "no such file"},
+		{"check config " + bad, 1, `bad.yaml:4: unknown key "lissten"; did you mean "listen"?`},
+		{"check policy", 2, "one file, or --defaults"},
+		{"check policy --defaults x", 2, "one file, or --defaults"},
+		{"collector -c " + bad, 1, "lissten"},
+		{"collector x", 2, "no arguments"},
+		{"rebalancer -c /nonexistent", 1, "no such file"},
+		{"up --source x", 2, "want sim or nvml"},
+		{"up --log-level x", 2, "want debug, info, warn or error"},
+		{"up --source sim --listen " + taken, 1, taken + " is taken by another process"},
+		{"up --source sim --scenario nosuch --listen 127.0.0.1:0", 1, `scenario "nosuch" is neither a file`},
+	} {
+		var out, errOut bytes.Buffer
+		code := run(context.Background(), strings.Fields(c.args), &out, &errOut)
+		if code != c.code {
+			t.Errorf("evenkeel %s: exit code %d, want %d: %s", c.args, code, c.code, errOut.String())
+		}
+		switch {
+		case c.code == 0 && (out.Len() == 0 || errOut.Len() > 0):
+			t.Errorf("evenkeel %s: %d bytes of answer, on standard error: %s", c.args, out.Len(), errOut.String())
+		case c.code != 0 && (out.Len() > 0 || !strings.HasPrefix(errOut.String(), "evenkeel: ") || !strings.Contains(errOut.String(), c.says)):
+			t.Errorf("evenkeel %s: %s%s, want %q on standard error alone", c.args, out.String(), errOut.String(), c.says)
+		}
+	}
+}
+
+// TestHelpFitsATerminal of 80 columns, for every command.
+func TestHelpFitsATerminal(t *testing.T) {
+	n := 0
+	var walk func(c *cobra.Command, path []string)
+	walk = func(c *cobra.Command, path []string) {
+		n++
+		var out, errOut bytes.Buffer
+		if code := run(context.Background(), append(path[:len(path):len(path)], "--help"), &out, &errOut); code != 0 || out.Len() == 0 {
+			t.Errorf("%v --help: %d, %s", path, code, errOut.String())
+		}
+		for line := range strings.Lines(out.String()) {
+			if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > 80 {
+				t.Errorf("evenkeel %s --help: wider than 80 columns: %s", strings.Join(path, " "), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub, append(path[:len(path):len(path)], sub.Name()))
+		}
+	}
+	walk(tree(), nil)
+	if n < 12 {
+		t.Errorf("%d commands", n)
+	}
+}
+
+// TestCompletion: each shell's script is there, bash takes its own, and kinds
+// are completed.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		var out, errOut bytes.Buffer
+		if code := run(context.Background(), []string{"completion", shell}, &out, &errOut); code != 0 || !strings.Contains(out.String(), "evenkeel") {
+			t.Errorf("%s: %d, %s", shell, code, errOut.String())
+		}
+		if shell != "bash" {
+			continue
+		}
+		bash, err := exec.LookPath("bash")
+		if err != nil {
+			t.Skip("no bash to read its completion script")
+		}
+		cmd := exec.Command(bash, "-n")
+		cmd.Stdin = &out
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("bash: %v\n%s", err, text)
+		}
+	}
+	var out, errOut bytes.Buffer
+	run(context.Background(), []string{"__complete", "get", ""}, &out, &errOut)
+	if got := strings.Fields(out.String()); len(got) < 4 || strings.Join(got[:4], " ") != "nodes gpus workloads decisions" {
+		t.Errorf("completion of get: %v", got)
+	}
+}
