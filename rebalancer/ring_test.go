@@ -123,7 +123,7 @@ func TestRefusedKeepsTheLastingOnes(t *testing.T) {
 			t.Fatalf("detail %d is %s", i, r.Reason)
 		}
 	}
-	if keys := lastingKeys(set.Details); len(keys) != 15 || keys[0] != "budget  GPU-000" && keys[0] != "budget  GPU-000 on " {
+	if keys := lastingKeys(set); len(keys) != 15 || keys[0] != "budget  GPU-000" && keys[0] != "budget  GPU-000 on " {
 		t.Errorf("%d keys, the first %q", len(keys), keys[0])
 	}
 }
