@@ -258,7 +258,8 @@ func (t *Thermal) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telem
 	if !limit.OK || !g.GPU.MinW.OK {
 		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.Refuse(telemetry.RefusalUnknown, target, "its power limit or the least limit it accepts is not known")}
 	}
-	least := max(g.GPU.MinW.V, t.spec.Floor*g.GPU.DefaultW.Or(0))
+	// The limit as found stands in for a default that is not known.
+	least := max(g.GPU.MinW.V, t.spec.Floor*g.GPU.DefaultW.Or(found(s, target.UUID, limit.V)))
 	if limit.V-least < smallestCutWatts {
 		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.RefuseNumbers(telemetry.RefusalAtLimit, target, limit.V, least, "watts",
 			"the limit is %s already, no less than %s is set (device minimum, or floor of the policy)", telemetry.Number(limit.V, "watts"), telemetry.Number(least, "watts"))}
@@ -283,10 +284,7 @@ func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit,
 		short.Text = fmt.Sprintf("it draws %s, so a limit of %s, the least possible, cools nothing", telemetry.Number(h.power, "watts"), telemetry.Number(watts, "watts"))
 		return rebalancer.Proposal{}, []telemetry.Refusal{short}
 	}
-	found := limit
-	if held, ok := s.Held(target.UUID); ok && held.Step.Params.FoundWatts != nil {
-		found = *held.Step.Params.FoundWatts // an undo goes back to before the first cap
-	}
+	found := found(s, target.UUID, limit)
 	p := rebalancer.Proposal{
 		Summary: fmt.Sprintf("cap at %s (limit now %s, draws %s)", telemetry.Number(watts, "watts"), telemetry.Number(limit, "watts"), telemetry.Number(h.power, "watts")),
 		Steps:   []telemetry.Step{{Kind: telemetry.StepPowerCap, Backend: backendNode, Target: target, Params: telemetry.Params{PowerLimitWatts: &watts, FoundWatts: &found}}},
@@ -298,6 +296,14 @@ func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit,
 		return p, []telemetry.Refusal{short}
 	}
 	return p, nil
+}
+
+// found is the limit that an undo goes back to: the one before the first cap.
+func found(s *rebalancer.Scene, uuid string, limit float64) float64 {
+	if held, ok := s.Held(uuid); ok && held.Step.Params.FoundWatts != nil {
+		return *held.Step.Params.FoundWatts
+	}
+	return limit
 }
 
 func (h heat) note() string {
