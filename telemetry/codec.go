@@ -114,7 +114,7 @@ func checkGPUs(gpus []*GPU) error {
 		if uuid == "" {
 			return drop(DropMalformed, "GPU without uuid")
 		}
-		twice := false
+		var twice bool
 		if seen != nil {
 			_, twice = seen[uuid]
 			seen[uuid] = struct{}{}

@@ -95,11 +95,10 @@ function BeforeAfter({ d }: { d: Decision }) {
   const span = { points, events, from, to }
   return (
     <div class="charts">
-      {v?.signal.includes('temperature') ? (
-        <Chart {...span} title="Temperature" unit="°C" least={10} levels={levels('temperature')} lines={[{ field: 'temperature_core_celsius', label: 'core' }, { field: 'temperature_memory_celsius', label: 'memory' }]} />
-      ) : (
+      {!v?.signal.includes('temperature') && (
         <Chart {...span} title="Thermal headroom" unit="°C" least={8} levels={levels('headroom')} lines={[{ field: 'headroom_celsius', label: 'headroom' }]} />
       )}
+      <Chart {...span} title="Temperature" unit="°C" least={8} height={130} levels={levels('temperature')} lines={[{ field: 'temperature_core_celsius', label: 'core' }, { field: 'temperature_memory_celsius', label: 'memory' }]} />
       <Chart {...span} title="Power" unit="W" least={100} height={130} levels={levels('power')} lines={[{ field: 'power_watts', label: 'power' }, { field: 'power_limit_watts', label: 'limit', stepped: true }]} />
     </div>
   )

@@ -129,7 +129,7 @@ try {
     })
     await check('the chart shows the GPU before and after', async () => {
       await page.waitForSelector('.decision .u-over')
-      assert.equal(await page.locator('.decision .chart').count(), 2)
+      assert.equal(await page.locator('.decision .chart').count(), 3) // headroom, temperature, power
     })
     await check('the link to a decision can be sent', async () => {
       const other = await browser.newPage()
