@@ -254,7 +254,10 @@ func (s *State) age(now time.Time) {
 			}
 			s.regroup = true
 		}
-		if _, listed := s.placeOf(name); silent > ForgetAfter && !listed {
+		if silent <= ForgetAfter {
+			continue
+		}
+		if _, listed := s.placeOf(name); !listed {
 			delete(s.records, name)
 			s.sorted, s.regroup, s.rejoin = nil, true, true
 		}

@@ -1,7 +1,10 @@
 package exporter
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,6 +202,32 @@ func TestGPUThatCannotBeOpened(t *testing.T) {
 		g := gpuOf(t, sink.last(), w.gpus[1])
 		if g.GetUp() != 0 || !g.GetLost() {
 			t.Errorf("%v", g)
+		}
+	})
+}
+
+// A GPU that never said its name is looked for again and again, and told of once.
+func TestNamelessGPUIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(2)
+		w.gpus[1].findErr, w.gpus[1].id.UUID = gone(Lost), ""
+		var text bytes.Buffer
+		e, err := New(Options{Node: "node-1", Source: w, Log: slog.New(slog.NewTextHandler(&text, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		time.Sleep(5 * time.Minute)
+		w.gpus[1].set(func(d *device) { d.findErr = gone(NoPermission) })
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(text.String(), "cannot be identified"); n != 2 {
+			t.Errorf("logged %d times in six minutes with two causes, want 2", n)
 		}
 	})
 }

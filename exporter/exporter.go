@@ -57,7 +57,8 @@ type Exporter struct {
 	version  uint64 // of the driver state the list of GPUs was made from
 	changed  bool   // something of the slow part is new
 
-	incomplete bool // a device could not be opened
+	incomplete bool           // a device could not be opened
+	nameless   map[int]string // what was logged of a place whose GPU has no name
 	frame      frame
 	workers    context.Context
 
@@ -85,7 +86,7 @@ func New(opt Options) (*Exporter, error) {
 	}
 	e := &Exporter{
 		opt: opt, log: opt.Log.With("component", "exporter"), start: time.Now(),
-		done: make(chan uint64, 2*telemetry.MaxGPUs),
+		done: make(chan uint64, 2*telemetry.MaxGPUs), nameless: map[int]string{},
 	}
 	e.driver = newDriver(opt.Source, e.log, e.start, func() int { return int(e.busy.Load()) })
 	e.state = e.driver.now(e.start)

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -74,9 +75,13 @@ func (e *Exporter) place(f *Found, opens uint64) string {
 		id, known = f.Device.Identity(), true
 	}
 	if id.UUID == "" {
-		e.log.Warn("a GPU cannot be identified", "index", f.Index, "pci", f.PCI, "err", f.Err)
+		if what := fmt.Sprint(f.Index, f.PCI, f.Err); e.nameless[f.Index] != what {
+			e.nameless[f.Index] = what
+			e.log.Warn("a GPU cannot be identified", "index", f.Index, "pci", f.PCI, "err", f.Err)
+		}
 		return ""
 	}
+	delete(e.nameless, f.Index)
 	i := slices.IndexFunc(e.gpus, func(g *gpu) bool { return g.uuid == id.UUID })
 	if i < 0 {
 		w := newWorker(e.opt.Period, e.start, &e.busy)

@@ -13,8 +13,10 @@
 // and all its GPUs; gentle acts on two GPUs of one workload do not exclude each
 // other. A step is ordered under one id by however many processes, and asked
 // for before it is ordered again, so that it is done at most once where the
-// backend keeps a ledger. What is in force is renewed, undone by the leader, or
-// undone by its owner when the lease ends; nothing else keeps it.
+// backend keeps a ledger; the journal fences a leader whose epoch has been
+// passed, and late word of an act takes its decision up again. What is in force
+// is renewed, undone by the leader, or undone by its owner when the lease ends;
+// nothing else keeps it.
 //
 // The flow, by file: step (a pass) · detect, filter (confirmed violations) ·
 // candidates · ladder (rungs, net benefit, intent) · guard, budget, breaker ·

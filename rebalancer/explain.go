@@ -235,10 +235,10 @@ func (e *Engine) explainHour(b *strings.Builder) {
 	for _, i := range e.ring.idle {
 		passes += i.Passes
 	}
-	fmt.Fprintf(b, "in the last hour %d passes changed nothing\n", passes)
+	fmt.Fprintf(b, "passes of the last hour that changed nothing: %d\n", passes)
 	for _, i := range e.ring.idle {
 		if len(i.Set.Counts) > 0 {
-			fmt.Fprintf(b, "  %s to %s, %d passes: %s\n", i.First.UTC().Format(time.TimeOnly), i.Last.UTC().Format(time.TimeOnly), i.Passes, reasons(i.Set.Counts))
+			fmt.Fprintf(b, "  %s to %s, %d×: %s\n", i.First.UTC().Format(time.TimeOnly), i.Last.UTC().Format(time.TimeOnly), i.Passes, reasons(i.Set.Counts))
 		}
 	}
 }

@@ -20,6 +20,7 @@ type Metrics struct {
 	lastPass  prometheus.Gauge
 	actAge    *prometheus.GaugeVec
 	pending   prometheus.Gauge
+	acts      []telemetry.ActKind // that the policies may take
 }
 
 // NewMetrics registers the metrics of an engine with these policies.
@@ -59,6 +60,7 @@ func NewMetrics(reg prometheus.Registerer, policies []Policy) *Metrics {
 		m.effect.WithLabelValues(s.Signal, "observed")
 		for _, act := range s.Ladder {
 			m.actAge.WithLabelValues(string(act))
+			m.acts = append(m.acts, act)
 			for _, o := range telemetry.Outcomes {
 				m.decisions.WithLabelValues(s.Type, string(act), string(o))
 			}
@@ -100,8 +102,7 @@ func (m *Metrics) passed(now time.Time, took time.Duration, mem *Memory) {
 			oldest[d.Kind] = max(oldest[d.Kind], now.Sub(d.Time).Seconds())
 		}
 	}
-	m.actAge.Reset()
-	for _, act := range telemetry.Ladder {
+	for _, act := range m.acts {
 		m.actAge.WithLabelValues(string(act)).Set(oldest[act])
 	}
 }

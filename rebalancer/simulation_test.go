@@ -253,7 +253,7 @@ func (s *simulated) run() {
 }
 
 // seeds are how many histories are tried: go test -run TestSimulation -seeds 5000
-var seeds = flag.Int("seeds", 100, "histories that TestSimulation tries")
+var seeds = flag.Int("seeds", 60, "histories that TestSimulation tries")
 
 // overSeeds runs histories on all cores, until fn says that it has seen enough.
 func overSeeds(n int, wrap func(rebalancer.Policy) rebalancer.Policy, arm func(*simulated), fn func(*simulated) (enough bool)) {

@@ -161,3 +161,14 @@ func TestQualityMarks(t *testing.T) {
 		t.Errorf("marks: %v %v", g.GetQualityIds(), g.GetQualities())
 	}
 }
+
+func TestRateOf(t *testing.T) {
+	for id, want := range map[ID]Rate{
+		GPUPowerWatts: Fast, GPUPowerLimitWatts: Slow, GPUClockHertzSM: Fast, GPUClockHertzMemory: Fast,
+		GPUClockHertzGraphics: Slow, GPUClockHertzVideo: Slow, LinkNVLinkUp: Link, GPUXidErrors: OnDemand, 999: OnDemand, 1 << 20: OnDemand,
+	} {
+		if got := RateOf(id); got != want {
+			t.Errorf("rate of %d is %q, want %q", id, got, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -97,15 +98,32 @@ func DecodeFrame(data []byte, f *Frame) error {
 	case len(f.GetSamples()) > MaxSamples:
 		return drop(DropTooMany, "%d samples, at most %d", len(f.GetSamples()), MaxSamples)
 	}
-	seen := make(map[string]struct{}, len(f.GetGpus()))
-	for _, g := range f.GetGpus() {
-		if g.GetUuid() == "" {
+	return checkGPUs(f.GetGpus())
+}
+
+// fewGPUs is up to where comparing each with each beats a map.
+const fewGPUs = 16
+
+func checkGPUs(gpus []*GPU) error {
+	var seen map[string]struct{}
+	if len(gpus) > fewGPUs {
+		seen = make(map[string]struct{}, len(gpus))
+	}
+	for i, g := range gpus {
+		uuid := g.GetUuid()
+		if uuid == "" {
 			return drop(DropMalformed, "GPU without uuid")
 		}
-		if _, twice := seen[g.GetUuid()]; twice {
-			return drop(DropMalformed, "GPU %s twice in one frame", g.GetUuid())
+		twice := false
+		if seen != nil {
+			_, twice = seen[uuid]
+			seen[uuid] = struct{}{}
+		} else {
+			twice = slices.ContainsFunc(gpus[:i], func(x *GPU) bool { return x.GetUuid() == uuid })
 		}
-		seen[g.GetUuid()] = struct{}{}
+		if twice {
+			return drop(DropMalformed, "GPU %s twice in one frame", uuid)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -98,17 +99,20 @@ func RowOf(id ID) *Row {
 
 // RateOf returns the rate class of a series, OnDemand for an id that is unknown.
 func RateOf(id ID) Rate {
-	row := RowOf(id)
-	if row == nil {
+	if int(id) >= len(rates) || rates[id] == "" {
 		return OnDemand
 	}
-	for i := range row.Series {
-		if s := &row.Series[i]; s.ID == id && s.Rate != "" {
-			return s.Rate
+	return rates[id]
+}
+
+var rates = func() (t [len(byID)]Rate) {
+	for i := range Catalog {
+		for _, s := range Catalog[i].Series {
+			t[s.ID] = cmp.Or(s.Rate, Catalog[i].Rate)
 		}
 	}
-	return row.Rate
-}
+	return t
+}()
 
 // InRange says whether v is a value the row allows. NaN never is.
 func (r *Row) InRange(v float64) bool { return v >= r.Min && v <= r.Max }

@@ -70,7 +70,7 @@ func (s *server) findDecision(r *http.Request) (*telemetry.Decision, error) {
 	}
 	d, ok := s.Decisions.Decision(r.PathValue("id"))
 	if !ok {
-		return nil, problem(http.StatusNotFound, "not_found", "decision %q is not known or no longer kept; %s/decisions lists those that are", r.PathValue("id"), Prefix)
+		return nil, problem(http.StatusNotFound, "not_found", "decision %q is not known or no longer kept (ids have gaps); `evenkeel get decisions` or %s/decisions lists those that are", r.PathValue("id"), Prefix)
 	}
 	return d, nil
 }

@@ -52,6 +52,7 @@ func TestGet(t *testing.T) {
 		"none":         {Query{Kind: "gpus", Selector: "node=n9"}, "nothing found\n", ""},
 		"bad kind":     {Query{Kind: "pods"}, "", `no kind "pods"; want one of nodes, gpus, workloads, decisions`},
 		"bad output":   {Query{Kind: "gpus", Output: "xml"}, "", "want table, wide, json or yaml"},
+		"bad field":    {Query{Kind: "gpus", SortBy: "temperature"}, "", `gpus have no field "temperature"`},
 		"bad selector": {Query{Kind: "gpus", Selector: "node"}, "", "want field=value"},
 		"api error":    {Query{Kind: "nodes"}, "", "no such decision; evenkeel get decisions lists them"},
 	} {
@@ -85,14 +86,17 @@ func TestExplainAndPlan(t *testing.T) {
 	if err := c.Explain(context.Background(), &b, "d-000001", "yaml"); err != nil || b.String() != "id: d-000001\ntarget:\n    node: n1\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
-	for _, bad := range []string{"d-9", "workload/what"} {
+	for _, bad := range []string{"d-9", "workload/what", "job-1"} {
 		if err := c.Explain(context.Background(), &b, bad, ""); err == nil {
 			t.Errorf("%s explained", bad)
 		}
 	}
 	b.Reset()
-	if err := c.Plan(context.Background(), &b, ""); err != nil || b.String() != "nothing to do\n" {
-		t.Errorf("%q, %v", b.String(), err)
+	for output, want := range map[string]string{"": "nothing to do\n", "yaml": "text: |\n    nothing to do\n", "json": "{\n  \"text\": \"nothing to do\\n\"\n}\n"} {
+		b.Reset()
+		if err := c.Plan(context.Background(), &b, output); err != nil || b.String() != want {
+			t.Errorf("%s: %q, %v", output, b.String(), err)
+		}
 	}
 }
 

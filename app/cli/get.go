@@ -56,7 +56,7 @@ var kinds = []struct {
 		{"GPUS", "gpus", "#", false}, {"START", "start", "", true}, {"SOURCE", "source", "", true}}},
 	{[]string{"decisions", "decision", "de"}, []column{
 		{"ID", "id", "", false}, {"TIME", "time", "time", false}, {"POLICY", "policy", "", false}, {"ACT", "act", "", false},
-		{"NODE", "target.node", "", false}, {"GPU", "target.uuid", "", false}, {"OUTCOME", "outcome", "", false}, {"WHY", "why", "", false},
+		{"NODE", "target.node", "", false}, {"UUID", "target.uuid", "", false}, {"OUTCOME", "outcome", "", false}, {"WHY", "why", "", false},
 		{"MODE", "mode", "", true}, {"ENDING", "ending", "", true}}},
 }
 
@@ -132,6 +132,9 @@ func render(w io.Writer, body []byte, q Query, columns []column, keep func(item)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(i item) bool { return !keep(i) })
 	if q.SortBy != "" {
+		if !sortable(list.Items, q.SortBy, columns) {
+			return command.Usagef("%s have no field %q to sort by; `-o json` shows those they have", q.Kind, q.SortBy)
+		}
 		slices.SortStableFunc(list.Items, func(a, b item) int { return compare(at(a, q.SortBy), at(b, q.SortBy)) })
 	}
 	switch q.Output {
@@ -147,6 +150,14 @@ func render(w io.Writer, body []byte, q Query, columns []column, keep func(item)
 		return err
 	}
 	return table(w, list.Items, columns, q.Output == "wide")
+}
+
+// sortable reports whether path names a field: a column, or what at least one
+// item has. What is not known is absent, so an item alone cannot tell.
+func sortable(items []item, path string, columns []column) bool {
+	return len(items) == 0 ||
+		slices.ContainsFunc(columns, func(c column) bool { return c.path == path }) ||
+		slices.ContainsFunc(items, func(i item) bool { return at(i, path) != nil })
 }
 
 // printYAML goes through JSON so that numbers stay what they are.

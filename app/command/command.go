@@ -51,6 +51,10 @@ func Logger(c *cobra.Command) (*slog.Logger, error) {
 func Run(ctx context.Context, root *cobra.Command, args []string, out, errOut io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.PersistentFlags().String("log-level", "info", "debug, info, warn or error")
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		_, err := Logger(c)
+		return err
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetUsageFunc(usage)
 	root.SetArgs(args)

@@ -64,7 +64,7 @@ func planCommand() *cobra.Command {
 		Args:  command.Exactly(0, "no arguments"),
 	}
 	server := serverFlag(c)
-	output := c.Flags().StringP("output", "o", "text", "text or json")
+	output := c.Flags().StringP("output", "o", "text", "text, json or yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return cli.NewClient(*server).Plan(c.Context(), c.OutOrStdout(), *output)
 	}

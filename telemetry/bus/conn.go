@@ -69,16 +69,17 @@ type Conn struct {
 
 	mu         sync.Mutex
 	subs       map[*nats.Subscription]struct{}
-	goneDrops  uint64        // drops of subscriptions that have ended
-	connected  chan struct{} // closed when the connection first stands
-	again      chan struct{} // closed and made anew each time it stands again
-	lastReason string        // of the connection errors logged, so that each is said once
+	goneDrops  uint64               // drops of subscriptions that have ended
+	connected  chan struct{}        // closed when the connection first stands
+	again      chan struct{}        // closed and made anew each time it stands again
+	lastAsync  map[string]time.Time // when an error out of band was logged, by subject and text
+	lastReason string               // of the connection errors logged, so that each is said once
 }
 
 // Connect begins a connection and returns without waiting for the server: it
 // is tried again for as long as it takes. Ready waits for it.
 func Connect(o Options) (*Conn, error) {
-	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, connected: make(chan struct{}), again: make(chan struct{})}
+	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, lastAsync: map[string]time.Time{}, connected: make(chan struct{}), again: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

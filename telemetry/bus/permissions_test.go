@@ -1,6 +1,8 @@
 package bus_test
 
 import (
+	"flag"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +10,8 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
 )
+
+var update = flag.Bool("update", false, "write docs/nats.conf anew")
 
 // TestPermissionsOfANodeNameOnlyIt makes sure that no right of a node's users
 // reaches another node, whatever the name.
@@ -83,5 +87,34 @@ func TestServerConfigRefuses(t *testing.T) {
 		if conf, err := bus.ServerConfig(o); err == nil {
 			t.Errorf("%s: no error\n%s", name, conf)
 		}
+	}
+}
+
+// TestDocumentedServerConfig keeps docs/nats.conf what ServerConfig renders.
+func TestDocumentedServerConfig(t *testing.T) {
+	const file = "../../docs/nats.conf"
+	o := bus.ServerOptions{Name: "evenkeel", Host: "0.0.0.0", StoreDir: "/var/lib/nats"}
+	for _, name := range []string{bus.UserCollector, bus.UserRebalancer, bus.UserReader, telemetry.ExporterUser("gpu-01"), telemetry.AgentUser("gpu-01")} {
+		o.Users = append(o.Users, bus.User{Name: name, Password: "change-me-" + name})
+	}
+	conf, err := bus.ServerConfig(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# A NATS server for Evenkeel with one GPU node, gpu-01: nats-server -c nats.conf\n" +
+		"# Each further node needs its own two users like the last two here, with * in place\n" +
+		"# of the partition, which follows from the name (59 for gpu-01). Change every\n" +
+		"# password (a bcrypt hash does), and add TLS where the network is not yours alone.\n" + conf
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not what ServerConfig renders; go test ./telemetry/bus -run Documented -update writes it", file)
 	}
 }

@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -84,5 +85,25 @@ func (c *Conn) onAsyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if sub != nil {
 		subject = sub.Subject
 	}
-	c.log.Warn("bus error", "kind", kind, "subject", subject, "err", err)
+	// A refused publish comes back with each frame. The count has them all.
+	c.mu.Lock()
+	key, now := subject+"\xff"+err.Error(), time.Now()
+	said := c.lastAsync[key]
+	again := !said.IsZero() && now.Sub(said) < asyncEvery
+	if !again {
+		if len(c.lastAsync) >= maxAsync {
+			clear(c.lastAsync)
+		}
+		c.lastAsync[key] = now
+	}
+	c.mu.Unlock()
+	if !again {
+		c.log.Warn("bus error", "kind", kind, "subject", subject, "err", err)
+	}
 }
+
+// The same error is logged again after asyncEvery; maxAsync are told apart.
+const (
+	asyncEvery = time.Minute
+	maxAsync   = 256
+)
