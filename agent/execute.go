@@ -73,7 +73,10 @@ func (a *Agent) settle(o *telemetry.Order, out outcome) telemetry.Receipt {
 	if o.Kind == telemetry.StepPowerCap && out.receipt.Result == telemetry.Done {
 		before := out.receipt.Before[limitKey]
 		if now, err := a.write(out.hold.UUID, before); err != nil {
-			r.Detail += fmt.Sprintf("; and the limit could not be put back: %v", err)
+			r.Detail += fmt.Sprintf("; and the limit could not be put back: %v; tried again when the lease ends", err)
+			a.mu.Lock()
+			a.held[out.hold.UUID] = *out.hold // in memory alone; a restart finds it by the started order
+			a.mu.Unlock()
 		} else {
 			r.Undone, r.After = "power limit put back to "+watts(now), limit(now)
 		}

@@ -12,8 +12,9 @@ const (
 	retryEvery = time.Second
 	// maxCall bounds one call to a backend.
 	maxCall = 5 * time.Second
-	// parallelSteps bounds how many steps are on their way at once.
-	parallelSteps = 64
+	// parallelSteps bounds how many steps are on their way at once. Steps to
+	// agents that are cut off hold their place for as long as they may wait.
+	parallelSteps = 1024
 )
 
 // execution is one step on its way, in a goroutine of its own.

@@ -74,12 +74,11 @@ func (f *Feed) Run(ctx context.Context, update func(*cluster.View)) error {
 		case a := <-f.queue:
 			f.fold(a, &o)
 		}
-		for more := true; more; {
+		for range len(f.queue) { // not what comes meanwhile: the View must not wait for a lull
 			select {
 			case a := <-f.queue:
 				f.fold(a, &o)
 			default:
-				more = false
 			}
 		}
 		update(f.state.View(f.now()))

@@ -237,11 +237,14 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
+// drained is how much is taken in together.
+const drained = 64
+
 // drain takes what else is there already: what came together is written
 // together.
 func drain[T any](c <-chan T, first T) []T {
 	all := []T{first}
-	for len(all) < parallelSteps {
+	for len(all) < drained {
 		select {
 		case v := <-c:
 			all = append(all, v)
@@ -272,7 +275,7 @@ func (e *Engine) finish(ctx context.Context, rs []result) {
 		}
 		switch why := e.planner.ChangedSince(e.now(), v, &e.mem, d, r.step); {
 		case e.now().After(r.step.Deadline):
-			w.add(WithReceipt(d, unknownReceipt(r.step, "expired before its backend had it", e.now()), e.now()))
+			w.add(WithReceipt(d, unknownReceipt(r.step, "there was no word of it before it expired; if it was done all the same, its owner undoes it when its lease ends", e.now()), e.now()))
 		case why != nil:
 			w.flush(ctx)
 			e.giveUp(ctx, r.step, *why)
