@@ -73,6 +73,7 @@ type Agent struct {
 	mu       sync.Mutex
 	devices  map[string]chan struct{} // a slot each: who holds it may touch the device
 	inflight map[string]chan struct{} // by order id, closed at its end
+	left     []entry                  // orders that a former run did not end
 	held     map[string]hold          // by uuid, as in the ledger
 	retry    map[string]retry         // by uuid, of undos that failed
 	waits    map[string]*wait         // by uuid, of those whose lease is over
@@ -134,7 +135,12 @@ func (a *Agent) open() (err error) {
 	if a.ledger, err = openLedger(a.cfg.Ledger); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	// Read before the first order can come: what this run begins is not taken
+	// for what a former one left.
 	holds, err := a.ledger.holds()
+	if err == nil {
+		a.left, err = a.ledger.unfinished()
+	}
 	if err == nil && a.cfg.AcceptEpoch {
 		a.log.Warn("forgetting the highest epoch seen, as asked; take --accept-epoch off again")
 		err = a.ledger.forgetEpoch()

@@ -3,11 +3,7 @@ package agent
 // resolveUnfinished finds out what became of the orders that a former run did
 // not end, by reading the device, and reports them before anything else.
 func (a *Agent) resolveUnfinished() error {
-	all, err := a.ledger.unfinished()
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
+	for _, e := range a.left {
 		out := a.resolve(e)
 		out.receipt.Spontaneous = true
 		a.log.Warn("order left unfinished by a former run", "id", e.Order.ID, "kind", e.Order.Kind, "result", out.receipt.Result, "detail", out.receipt.Detail)

@@ -204,7 +204,7 @@ var (
 	spans   = regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?s\b`)
 	uuids   = regexp.MustCompile(`GPU-[0-9a-f-]{8,}`)
 	numbers = regexp.MustCompile(`[-+]?\d+(\.\d+)?`)
-	ids     = regexp.MustCompile(`d-\d+`)
+	ids     = regexp.MustCompile(`d-\d+(\.\d+-[a-z0-9]+)?`)
 )
 
 // shape keeps the words of an explanation and replaces what depends on the
