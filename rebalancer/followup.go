@@ -58,7 +58,11 @@ func (p *pass) follow(d *telemetry.Decision) {
 		return
 	}
 	if newest, _ := p.scene.Held(d.Target.UUID); newest.Decision != nil && newest.Decision.ID != d.ID && newest.Decision.Policy == d.Policy {
-		p.end(d, telemetry.OutcomeEscalated, "%s took its place", newest.Decision.ID)
+		outcome := telemetry.OutcomeEscalated
+		if milder(newest.Step, h.Step) {
+			outcome = telemetry.OutcomeEased
+		}
+		p.end(d, outcome, "%s took its place", newest.Decision.ID)
 		return
 	}
 	pol := p.policy(d.Policy)
@@ -75,6 +79,12 @@ func (p *pass) follow(d *telemetry.Decision) {
 	if !p.handled(d.ID) {
 		p.renew(h)
 	}
+}
+
+// milder says that a cap leaves more power than the one before it.
+func milder(s, before telemetry.Step) bool {
+	a, b := s.Params.PowerLimitWatts, before.Params.PowerLimitWatts
+	return a != nil && b != nil && *a > *b
 }
 
 // expire ends a decision whose step nobody carries out any more. Until then

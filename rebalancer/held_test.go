@@ -264,7 +264,7 @@ func TestADeepCapIsEased(t *testing.T) {
 	if v := newest.Violations[0]; v.Needed != 0 || v.Seen < 3 {
 		t.Errorf("an eased cap is told as a violation: %+v", v)
 	}
-	if first := b.decisions()[0]; first.Outcome != telemetry.OutcomeEscalated {
+	if first := b.decisions()[0]; first.Outcome != telemetry.OutcomeEased {
 		t.Errorf("the cap before is %s", first.Outcome)
 	}
 	b.w.inlet["n00"] = 15

@@ -61,7 +61,8 @@ const (
 	OutcomeVerified    Outcome = "verified"
 	OutcomeIneffective Outcome = "ineffective"
 	OutcomeUndone      Outcome = "undone"
-	OutcomeEscalated   Outcome = "escalated"
+	OutcomeEscalated   Outcome = "escalated" // a firmer act took its place
+	OutcomeEased       Outcome = "eased"     // a milder act took its place
 	OutcomeRefused     Outcome = "refused"
 	OutcomeFailed      Outcome = "failed"
 	OutcomeExpired     Outcome = "expired"
@@ -69,7 +70,7 @@ const (
 )
 
 // Outcomes is every outcome, for pre-created series.
-var Outcomes = []Outcome{OutcomeRecommended, OutcomeAwaiting, OutcomeIntended, OutcomeActing, OutcomeActed, OutcomeVerified, OutcomeIneffective, OutcomeUndone, OutcomeEscalated, OutcomeRefused, OutcomeFailed, OutcomeExpired, OutcomeRejected}
+var Outcomes = []Outcome{OutcomeRecommended, OutcomeAwaiting, OutcomeIntended, OutcomeActing, OutcomeActed, OutcomeVerified, OutcomeIneffective, OutcomeUndone, OutcomeEscalated, OutcomeEased, OutcomeRefused, OutcomeFailed, OutcomeExpired, OutcomeRejected}
 
 // Open says whether the decision still holds something that may have to be
 // renewed, verified or undone.

@@ -12,7 +12,7 @@ export interface Target {
 
 export type Outcome =
   | 'recommended' | 'awaiting_approval' | 'intended' | 'acting' | 'acted' | 'verified' | 'ineffective'
-  | 'undone' | 'escalated' | 'refused' | 'failed' | 'expired' | 'rejected'
+  | 'undone' | 'escalated' | 'eased' | 'refused' | 'failed' | 'expired' | 'rejected'
 
 export interface DecisionLine {
   id: string

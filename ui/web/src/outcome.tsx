@@ -14,6 +14,7 @@ const looks: Record<Outcome, Look> = {
   ineffective: { sign: '✕', tone: 'bad' },
   undone: { sign: '↩', tone: 'past' },
   escalated: { sign: '▲', tone: 'bad' },
+  eased: { sign: '▽', tone: 'past' },
   refused: { sign: '–', tone: 'past' },
   failed: { sign: '✕', tone: 'bad' },
   expired: { sign: '–', tone: 'past' },
