@@ -83,7 +83,7 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 	if err != nil {
 		return err
 	}
-	hands := nodeactuator.New(orders{r.conn}, r.signer, time.Now)
+	hands := nodeactuator.New(r.conn, r.signer, time.Now)
 	lease := &ledBy{Lease: r.conn.Lease(bus.LeaseRebalancer, rebalancerLease), conn: r.conn, log: r.log}
 	engine, err := rebalancer.New(rebalancer.Config{
 		Holder: r.name, Policies: policies, Actuators: []rebalancer.Actuator{hands},
@@ -132,14 +132,6 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 		p.Serve("rebalancer metrics", ln, mux)
 	}
 	return nil
-}
-
-// orders hands signed orders to the bus.
-type orders struct{ conn *bus.Conn }
-
-// Order implements the node actuator's port.
-func (o orders) Order(ctx context.Context, node string, data []byte) ([]byte, error) {
-	return o.conn.RequestOrder(ctx, node, data)
 }
 
 // ledBy answers people's questions while, and only while, this process leads.

@@ -30,7 +30,7 @@ var kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, te
 // Orders sends a signed order to the agent of a node and returns its answer. An
 // error says that there was none: no agent, no connection, no time.
 type Orders interface {
-	Order(ctx context.Context, node string, data []byte) (reply []byte, err error)
+	RequestOrder(ctx context.Context, node string, data []byte) (reply []byte, err error)
 }
 
 // Actuator implements rebalancer.Actuator for the agents.
@@ -207,7 +207,7 @@ func (a *Actuator) send(ctx context.Context, s telemetry.Step) (telemetry.Receip
 	if err != nil {
 		return telemetry.Receipt{}, fmt.Errorf("%w: %w", errNotSendable, err)
 	}
-	reply, err := a.orders.Order(ctx, s.Target.Node, data)
+	reply, err := a.orders.RequestOrder(ctx, s.Target.Node, data)
 	if err != nil {
 		return telemetry.Receipt{}, fmt.Errorf("order %s to %s: %w", s.ID, s.Target.Node, err)
 	}

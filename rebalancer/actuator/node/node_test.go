@@ -33,7 +33,7 @@ type agents struct {
 	raw   []byte
 }
 
-func (a *agents) Order(_ context.Context, node string, data []byte) ([]byte, error) {
+func (a *agents) RequestOrder(_ context.Context, node string, data []byte) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, err := a.trust.OpenOrder(data)
