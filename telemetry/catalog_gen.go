@@ -68,11 +68,23 @@ const (
 	GPUSampleInvalid                 ID = 81
 	GPUXidErrors                     ID = 82
 	GPUMIGFreeSlices                 ID = 83
+	GPUProcesses                     ID = 84
+	GPUReaderFailing                 ID = 86
 	GPUHealth                        ID = 90
 	GPUAllocated                     ID = 91
 	GPUSampleAge                     ID = 92
 	GPUWorkloadInfo                  ID = 93
 	GPUIdle                          ID = 94
+	GPUHealthScore                   ID = 95
+	GPUContention                    ID = 96
+	GPUNVLinkSaturation              ID = 97
+	GPUNVLinkLinksUp                 ID = 98
+	GPUNVLinkErrorsPerSecond         ID = 99
+	GPUThermalHeadroomSlope          ID = 100
+	GPUTimeToSlowdown                ID = 101
+	GPUThermalResistance             ID = 102
+	GPUThermalTimeConstant           ID = 103
+	GPUThermalBase                   ID = 104
 	LinkNVLinkBytesTx                ID = 200
 	LinkNVLinkBytesRx                ID = 201
 	LinkNVLinkErrorsCRCFlit          ID = 202
@@ -99,6 +111,8 @@ const (
 	NodeHostInletCelsius             ID = 441
 	NodeHostFanRPM                   ID = 442
 	NodeHostPowerWatts               ID = 443
+	NodeHostVerdict                  ID = 450
+	NodeGPUAirCelsius                ID = 451
 	NodeFabricBytes                  ID = 500
 	NodeFabricErrors                 ID = 501
 	NodeFabricUp                     ID = 502
@@ -109,6 +123,7 @@ const (
 	NodeGpusExpected                 ID = 602
 	NodeInfo                         ID = 603
 	NodeClockSkew                    ID = 604
+	NodeDoubtful                     ID = 605
 	SelfFramesDropped                ID = 610
 	SelfFrameLag                     ID = 611
 	NodeReaderSuccess                ID = 620
@@ -125,16 +140,32 @@ const (
 	SelfJournalPending               ID = 638
 	SelfStoreFreeRatio               ID = 639
 	SelfPowerBudget                  ID = 640
+	SelfFeedDropped                  ID = 641
 	SelfOrders                       ID = 650
 	SelfCapsActive                   ID = 651
 	SelfExporterTicks                ID = 660
 	NodeDriverUp                     ID = 661
 	NodeDriverCallHung               ID = 662
+	SelfEvents                       ID = 668
+	SelfEventsDropped                ID = 669
 	SelfBusConnected                 ID = 670
 	SelfBusReconnects                ID = 671
 	SelfBusErrors                    ID = 672
 	SelfBusMessagesLost              ID = 673
 	SelfBusPending                   ID = 674
+	SelfInventoryAge                 ID = 710
+	SelfInventoryGeneration          ID = 711
+	SelfInventoryNodes               ID = 712
+	SelfInventoryRefused             ID = 713
+	SelfInventoryFileLoads           ID = 714
+	SelfInventoryFileGood            ID = 715
+	NodeValuesRefused                ID = 716
+	SelfGpusExpected                 ID = 717
+	SelfGpusFresh                    ID = 718
+	SelfCollectorLeader              ID = 700
+	SelfCollectorTakeovers           ID = 701
+	SelfStreams                      ID = 720
+	SelfStreamsEnded                 ID = 721
 )
 
 // Value returns a value in base units, and whether it is there.
@@ -750,7 +781,7 @@ func (g *GPU) LinkValue(id ID, link int) (float64, bool) {
 	case LinkNVLinkErrorsRecovery:
 		return column(g, g.GetNvlinkErrorsRecovery(), link, 1)
 	case LinkNVLinkUp:
-		return column(g, g.GetNvlinkUp(), link, 1)
+		return linkFlag(g, g.GetNvlinkUp(), link)
 	}
 	return 0, false
 }
@@ -795,7 +826,7 @@ func (g *GPU) SetLinkValue(id ID, link int, v float64) bool {
 		}
 		return ok
 	case LinkNVLinkUp:
-		c, ok := withColumn(g, g.GetNvlinkUp(), link, v, 1)
+		c, ok := withLinkFlag(g, g.GetNvlinkUp(), link, v)
 		if ok {
 			g.SetNvlinkUp(c)
 		}

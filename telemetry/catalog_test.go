@@ -152,6 +152,31 @@ func TestLinkHolesAreNotZeros(t *testing.T) {
 	}
 }
 
+// A link that is down says so and is a hole in every other column.
+func TestLinkThatIsDown(t *testing.T) {
+	g := new(GPU)
+	g.SetLinkValue(LinkNVLinkUp, 1, 0)
+	g.SetLinkValue(LinkNVLinkBytesTx, 2, 7) // does not say
+	g.SetLinkValue(LinkNVLinkBytesTx, 4, 9)
+	g.SetLinkValue(LinkNVLinkUp, 4, 1)
+	for link, want := range []float64{-1, 0, -1, -1, 1} {
+		v, there := g.LinkValue(LinkNVLinkUp, link)
+		if there != (want >= 0) || there && v != want {
+			t.Errorf("link %d: %g, there=%v, want %g", link, v, there, want)
+		}
+	}
+	if _, there := g.LinkValue(LinkNVLinkBytesTx, 1); there {
+		t.Error("a link that is down has bytes")
+	}
+	g.SetLinkValue(LinkNVLinkUp, 1, 1)
+	if v, there := g.LinkValue(LinkNVLinkUp, 1); v != 1 || !there {
+		t.Errorf("a link that came up: %g, %v", v, there)
+	}
+	if g.SetLinkValue(LinkNVLinkUp, 1, 0.5) || g.SetLinkValue(LinkNVLinkUp, MaxLinks, 0) {
+		t.Error("took what is no state of a link")
+	}
+}
+
 func TestQualityMarks(t *testing.T) {
 	g := new(GPU)
 	g.SetQuality(GPUPowerWatts, Quality_QUALITY_SUSPECT)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -88,6 +89,10 @@ func DecodeFrame(data []byte, f *Frame) error {
 	if err := proto.Unmarshal(data, f); err != nil {
 		return drop(DropMalformed, "frame: %v", err)
 	}
+	return checkFrame(f)
+}
+
+func checkFrame(f *Frame) error {
 	switch {
 	case f.GetSchema() == 0 || f.GetSchema() > Schema:
 		return drop(DropSchema, "frame schema %d, this reader knows 1 to %d", f.GetSchema(), Schema)
@@ -99,6 +104,63 @@ func DecodeFrame(data []byte, f *Frame) error {
 		return drop(DropTooMany, "%d samples, at most %d", len(f.GetSamples()), MaxSamples)
 	}
 	return checkGPUs(f.GetGpus())
+}
+
+// FrameDecoder decodes one frame after another. It uses the messages of devices,
+// which are most of a frame's memory, again.
+type FrameDecoder struct {
+	frame Frame
+	gpus  []*GPU
+	rest  []byte
+}
+
+// numGPUs is the field number of Frame.gpus; a test compares it.
+const numGPUs = 12
+
+// Decode is DecodeFrame into a frame that the next call uses again.
+func (d *FrameDecoder) Decode(data []byte) (*Frame, error) {
+	if len(data) > MaxFrameBytes {
+		return nil, drop(DropOversized, "frame of %d bytes, at most %d", len(data), MaxFrameBytes)
+	}
+	n, err := d.split(data)
+	if err == nil {
+		err = proto.Unmarshal(d.rest, &d.frame)
+	}
+	if err != nil {
+		return nil, drop(DropMalformed, "frame: %v", err)
+	}
+	d.frame.SetGpus(d.gpus[:n])
+	return &d.frame, checkFrame(&d.frame)
+}
+
+// split decodes the devices and leaves all else in rest. More than a reader
+// takes are counted and not decoded.
+func (d *FrameDecoder) split(data []byte) (gpus int, err error) {
+	d.rest = d.rest[:0]
+	for len(data) > 0 {
+		num, typ, n := protowire.ConsumeField(data)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		field := data[:n]
+		data = data[n:]
+		if num != numGPUs || typ != protowire.BytesType {
+			d.rest = append(d.rest, field...)
+			continue
+		}
+		_, _, tag := protowire.ConsumeTag(field)
+		body, _ := protowire.ConsumeBytes(field[tag:])
+		if gpus == len(d.gpus) {
+			d.gpus = append(d.gpus, new(GPU))
+		}
+		if gpus <= MaxGPUs {
+			if err := proto.Unmarshal(body, d.gpus[gpus]); err != nil {
+				return 0, err
+			}
+			gpus++
+		}
+	}
+	return gpus, nil
 }
 
 // fewGPUs is up to where comparing each with each beats a map.
@@ -161,6 +223,15 @@ func AppendObservation(buf []byte, o *Observation) ([]byte, error) {
 	out, err := marshal.MarshalAppend(buf, o)
 	if err != nil {
 		return buf, fmt.Errorf("encode observation: %w", err)
+	}
+	return out, nil
+}
+
+// AppendGPUObservation appends the encoded fields of a device's part.
+func AppendGPUObservation(buf []byte, g *GPUObservation) ([]byte, error) {
+	out, err := marshal.MarshalAppend(buf, g)
+	if err != nil {
+		return buf, fmt.Errorf("encode observation of a device: %w", err)
 	}
 	return out, nil
 }

@@ -151,14 +151,23 @@ func FuzzDecodeFrame(f *testing.F) {
 	f.Add(data)
 	f.Add(data[:100])
 	f.Add([]byte{})
+	var used FrameDecoder
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var fr Frame
-		if err := DecodeFrame(data, &fr); err != nil {
+		err := DecodeFrame(data, &fr)
+		other, err2 := used.Decode(data)
+		if (err == nil) != (err2 == nil) || err != nil && len(fr.GetGpus()) <= MaxGPUs && WhyDropped(err) != WhyDropped(err2) {
+			t.Fatalf("%v, and from a decoder that was used before %v", err, err2)
+		}
+		if err != nil {
 			var d *DropError
-			if !errors.As(err, &d) {
-				t.Fatalf("untyped refusal: %v", err)
+			if !errors.As(err, &d) || !errors.As(err2, &d) {
+				t.Fatalf("untyped refusal: %v, %v", err, err2)
 			}
 			return
+		}
+		if !bytes.Equal(canonical(t, &fr), canonical(t, other)) {
+			t.Fatalf("a decoder that was used before made\n%v\nof\n%v", other, &fr)
 		}
 		for _, g := range fr.GetGpus() {
 			for _, r := range Catalog {
@@ -180,6 +189,52 @@ func FuzzDecodeFrame(f *testing.F) {
 			t.Fatalf("a frame that was taken once is not taken again: %v", err)
 		}
 	})
+}
+
+// canonical is the encoded form, which is the same for equal messages; NaN is
+// equal to itself.
+func canonical(t *testing.T, f *Frame) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A decoder leaves nothing of one frame in the next, and makes few allocations.
+func TestFrameDecoder(t *testing.T) {
+	if n := (&Frame{}).ProtoReflect().Descriptor().Fields().ByName("gpus").Number(); n != numGPUs {
+		t.Fatalf("gpus are field %d", n)
+	}
+	full, _ := referenceFrame(t)
+	bare := &Frame{}
+	bare.SetSchema(Schema)
+	bare.SetNode("b")
+	bare.SetIncarnation(1)
+	for i := range 3 {
+		g := &GPU{}
+		g.SetUuid(fmt.Sprint("GPU-", i))
+		bare.SetGpus(append(bare.GetGpus(), g))
+	}
+	var d FrameDecoder
+	for i, f := range []*Frame{full, bare, full, bare, full} {
+		data, err := AppendFrame(nil, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Decode(data)
+		if err != nil || !proto.Equal(got, f) {
+			t.Fatalf("frame %d: %v, decoded to %v", i, err, got)
+		}
+	}
+	data, _ := AppendFrame(nil, full)
+	var f Frame
+	all := testing.AllocsPerRun(100, func() { _ = DecodeFrame(data, &f) })
+	got := testing.AllocsPerRun(100, func() { _, _ = d.Decode(data) })
+	gpus := float64(len(full.GetGpus()))
+	if got > all-gpus || got > 10*gpus {
+		t.Errorf("%g allocations, %g without using messages again, %g GPUs", got, all, gpus)
+	}
 }
 
 func FuzzDecodeObservation(f *testing.F) {

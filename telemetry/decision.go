@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ActKind is a rung of the ladder.
 type ActKind string
@@ -72,8 +75,7 @@ const (
 // Outcomes is every outcome, for pre-created series.
 var Outcomes = []Outcome{OutcomeRecommended, OutcomeAwaiting, OutcomeIntended, OutcomeActing, OutcomeActed, OutcomeVerified, OutcomeIneffective, OutcomeUndone, OutcomeEscalated, OutcomeEased, OutcomeRefused, OutcomeFailed, OutcomeExpired, OutcomeRejected}
 
-// Open says whether the decision still holds something that may have to be
-// renewed, verified or undone.
+// Open says whether a decision that has not ended holds something in this state.
 func (o Outcome) Open() bool {
 	switch o {
 	case OutcomeIntended, OutcomeActing, OutcomeActed, OutcomeVerified, OutcomeIneffective:
@@ -123,6 +125,7 @@ type Violation struct {
 type Candidate struct {
 	Workload WorkloadRef `json:"workload"`
 	Owner    string      `json:"owner,omitempty"`
+	Name     string      `json:"name,omitempty"` // of its command
 	Priority int         `json:"priority"`
 	Share    float64     `json:"share"`
 	Note     string      `json:"note,omitempty"`
@@ -218,6 +221,8 @@ type Act struct {
 	Summary string   `json:"summary"`
 	Steps   []Step   `json:"steps"`
 	Lease   Duration `json:"lease,omitempty"`
+	// GPUs are all that an act on a workload holds, the target's among them.
+	GPUs []string `json:"gpus,omitempty"`
 }
 
 // StepRecord is a step with what became of it.
@@ -270,6 +275,16 @@ type Decision struct {
 	Ended     time.Time    `json:"ended,omitzero"`
 	Ending    string       `json:"ending,omitempty"` // one line on how it ended
 	Approval  *Approval    `json:"approval,omitempty"`
+}
+
+// Open says whether the decision still holds something that may have to be
+// renewed, verified or undone.
+func (d *Decision) Open() bool { return d.Ended.IsZero() && d.Outcome.Open() }
+
+// Holds says whether the act of a decision is one on a GPU, or on a workload
+// that has it.
+func (d *Decision) Holds(uuid string) bool {
+	return uuid != "" && (d.Target.UUID == uuid || d.Act != nil && slices.Contains(d.Act.GPUs, uuid))
 }
 
 // MaxDetailedRefusals bounds the refusals kept in one record.

@@ -120,6 +120,9 @@ func (d *Decision) explainWhy(w io.Writer) {
 		if c.Owner != "" {
 			fmt.Fprintf(w, " of %s", c.Owner)
 		}
+		if c.Name != "" {
+			fmt.Fprintf(w, ", %s", c.Name)
+		}
 		fmt.Fprintf(w, " (priority %d, share %.0f %%)", c.Priority, 100*c.Share)
 		if c.Note != "" {
 			fmt.Fprintf(w, ": %s", c.Note)
@@ -134,6 +137,9 @@ func (d *Decision) explainAct(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nWhy this\n  %s\n", d.Act.Summary)
+	if n := len(d.Act.GPUs); n > 1 {
+		fmt.Fprintf(w, "  holds all %d GPUs of the workload until it is known what it did: %s\n", n, strings.Join(d.Act.GPUs, ", "))
+	}
 	if d.Act.Lease > 0 {
 		fmt.Fprintf(w, "  held under a lease of %s, renewed while needed; its owner undoes it when the lease ends\n", time.Duration(d.Act.Lease))
 	}
@@ -148,19 +154,51 @@ func (d *Decision) explainAct(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	for _, s := range d.Steps {
-		fmt.Fprintf(w, "  step %s %s on %s: ", s.Step.ID, s.Step.Kind, s.Step.Target)
-		switch r := s.Receipt; {
-		case r == nil:
-			fmt.Fprintln(w, "no receipt yet")
-		case r.Result == Done:
-			fmt.Fprintf(w, "done %s%s\n", clock(r.Ended), beforeAfter(r))
-		default:
-			fmt.Fprintf(w, "%s", r.Result)
-			if r.Why != "" {
-				fmt.Fprintf(w, " (%s)", r.Why)
-			}
-			fmt.Fprintf(w, " %s\n", r.Detail)
-		}
+		s.explain(w)
+	}
+}
+
+func (s StepRecord) explain(w io.Writer) {
+	if s.Step.Kind == StepPreempt {
+		s.explainPreempt(w)
+		return
+	}
+	fmt.Fprintf(w, "  step %s %s on %s: ", s.Step.ID, s.Step.Kind, s.Step.Target)
+	switch r := s.Receipt; {
+	case r == nil:
+		fmt.Fprintln(w, "no receipt yet")
+	case r.Result == Done:
+		fmt.Fprintf(w, "done %s%s\n", clock(r.Ended), beforeAfter(r))
+	default:
+		fmt.Fprintf(w, "%s\n", r.reason())
+	}
+}
+
+// reason is a result other than done, with why.
+func (r *Receipt) reason() string {
+	s := string(r.Result)
+	if r.Why != "" {
+		s += " (" + string(r.Why) + ")"
+	}
+	return s + " " + r.Detail
+}
+
+// explainPreempt tells what a process and its owner were told, and what became
+// of it: its backend's own words say by which signal it ended and what the
+// devices show.
+func (s StepRecord) explainPreempt(w io.Writer) {
+	p := s.Step.Params
+	fmt.Fprintf(w, "  step %s ends %s: SIG%s, %s to end by itself, then KILL\n", s.Step.ID, s.Step.Target, p.Signal, time.Duration(p.Grace))
+	if p.Message != "" {
+		fmt.Fprintf(w, "    its owner is told: %s\n", p.Message)
+	}
+	switch r := s.Receipt; {
+	case r == nil:
+		fmt.Fprintf(w, "    no receipt yet; its end is known by %s\n", clock(s.Step.Deadline))
+	case r.Result == Done:
+		fmt.Fprintf(w, "    done %s: %s\n", clock(r.Ended), r.Detail)
+	default:
+		fmt.Fprintf(w, "    %s\n", r.reason())
 	}
 }
 
@@ -219,6 +257,8 @@ func (d *Decision) explainEffect(w io.Writer) {
 		fmt.Fprintf(w, "  not known yet; looked at by %s\n", clock(d.VerifyBy))
 	case d.Act == nil || d.Outcome == OutcomeRecommended || d.Outcome == OutcomeAwaiting:
 		fmt.Fprintf(w, "  nothing was done\n")
+	case d.Ended.IsZero() && d.Outcome == OutcomeIntended:
+		fmt.Fprintf(w, "  not known yet; it is under way\n")
 	default:
 		fmt.Fprintf(w, "  not observed\n")
 	}

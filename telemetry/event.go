@@ -19,6 +19,12 @@ const (
 	EventDriverUp       EventKind = "driver_up"
 )
 
+// EventKinds is every kind, for pre-created series.
+var EventKinds = []EventKind{
+	EventXid, EventSXid, EventECC, EventGPULost, EventGPUBack, EventGPUHung,
+	EventMIGChange, EventRecoveryAction, EventDriverDown, EventDriverUp,
+}
+
 // Event is something that happened once. ID is boot id and counter, so the
 // same event sent again is known as such.
 type Event struct {

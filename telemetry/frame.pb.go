@@ -580,7 +580,8 @@ func (b0 Description_builder) Build() *Description {
 	return m0
 }
 
-// Member is a process, pod or job step that holds a GPU or a part of it.
+// Member is a process, pod or job step that holds a GPU or a part of it. A
+// process is <pid>@<start in clock ticks since boot>+<boot id>.
 type Member struct {
 	state                  protoimpl.MessageState `protogen:"opaque.v1"`
 	xxx_hidden_Id          string                 `protobuf:"bytes,1,opt,name=id,proto3"`
@@ -588,6 +589,9 @@ type Member struct {
 	xxx_hidden_Uuid        string                 `protobuf:"bytes,3,opt,name=uuid,proto3"`
 	xxx_hidden_Gi          uint32                 `protobuf:"varint,4,opt,name=gi,proto3,oneof"`
 	xxx_hidden_MemoryBytes uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3"`
+	xxx_hidden_Workload    string                 `protobuf:"bytes,6,opt,name=workload,proto3"`
+	xxx_hidden_Owner       string                 `protobuf:"bytes,7,opt,name=owner,proto3"`
+	xxx_hidden_Name        string                 `protobuf:"bytes,8,opt,name=name,proto3"`
 	XXX_raceDetectHookData protoimpl.RaceDetectHookData
 	XXX_presence           [1]uint32
 	unknownFields          protoimpl.UnknownFields
@@ -654,6 +658,27 @@ func (x *Member) GetMemoryBytes() uint64 {
 	return 0
 }
 
+func (x *Member) GetWorkload() string {
+	if x != nil {
+		return x.xxx_hidden_Workload
+	}
+	return ""
+}
+
+func (x *Member) GetOwner() string {
+	if x != nil {
+		return x.xxx_hidden_Owner
+	}
+	return ""
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.xxx_hidden_Name
+	}
+	return ""
+}
+
 func (x *Member) SetId(v string) {
 	x.xxx_hidden_Id = v
 }
@@ -668,11 +693,23 @@ func (x *Member) SetUuid(v string) {
 
 func (x *Member) SetGi(v uint32) {
 	x.xxx_hidden_Gi = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 5)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 8)
 }
 
 func (x *Member) SetMemoryBytes(v uint64) {
 	x.xxx_hidden_MemoryBytes = v
+}
+
+func (x *Member) SetWorkload(v string) {
+	x.xxx_hidden_Workload = v
+}
+
+func (x *Member) SetOwner(v string) {
+	x.xxx_hidden_Owner = v
+}
+
+func (x *Member) SetName(v string) {
+	x.xxx_hidden_Name = v
 }
 
 func (x *Member) HasGi() bool {
@@ -690,11 +727,18 @@ func (x *Member) ClearGi() {
 type Member_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
-	Id          string
+	Id string
+	// proc: a process that the node's agent may act on. unknown: nobody's.
 	Kind        string
 	Uuid        string
 	Gi          *uint32
 	MemoryBytes uint64
+	// Reference of the workload, where the node itself can tell: kind proc.
+	Workload string
+	// User that runs it.
+	Owner string
+	// Its command's short name.
+	Name string
 }
 
 func (b0 Member_builder) Build() *Member {
@@ -705,10 +749,13 @@ func (b0 Member_builder) Build() *Member {
 	x.xxx_hidden_Kind = b.Kind
 	x.xxx_hidden_Uuid = b.Uuid
 	if b.Gi != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 5)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 8)
 		x.xxx_hidden_Gi = *b.Gi
 	}
 	x.xxx_hidden_MemoryBytes = b.MemoryBytes
+	x.xxx_hidden_Workload = b.Workload
+	x.xxx_hidden_Owner = b.Owner
+	x.xxx_hidden_Name = b.Name
 	return m0
 }
 
@@ -860,6 +907,7 @@ type GPU struct {
 	xxx_hidden_Lost                          bool                   `protobuf:"varint,1009,opt,name=lost,proto3"`
 	xxx_hidden_Generation                    uint64                 `protobuf:"varint,1010,opt,name=generation,proto3"`
 	xxx_hidden_LinkMask                      uint64                 `protobuf:"varint,1011,opt,name=link_mask,json=linkMask,proto3"`
+	xxx_hidden_LinkDownMask                  uint64                 `protobuf:"varint,1012,opt,name=link_down_mask,json=linkDownMask,proto3"`
 	XXX_raceDetectHookData                   protoimpl.RaceDetectHookData
 	XXX_presence                             [3]uint32
 	unknownFields                            protoimpl.UnknownFields
@@ -1397,269 +1445,276 @@ func (x *GPU) GetLinkMask() uint64 {
 	return 0
 }
 
+func (x *GPU) GetLinkDownMask() uint64 {
+	if x != nil {
+		return x.xxx_hidden_LinkDownMask
+	}
+	return 0
+}
+
 func (x *GPU) SetUtilizationRatio(v uint32) {
 	x.xxx_hidden_UtilizationRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 0, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 0, 73)
 }
 
 func (x *GPU) SetMemoryUtilizationRatio(v uint32) {
 	x.xxx_hidden_MemoryUtilizationRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 1, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 1, 73)
 }
 
 func (x *GPU) SetBusySeconds(v uint64) {
 	x.xxx_hidden_BusySeconds = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 73)
 }
 
 func (x *GPU) SetMemoryUsedBytes(v uint64) {
 	x.xxx_hidden_MemoryUsedBytes = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 73)
 }
 
 func (x *GPU) SetTemperatureCelsiusCore(v int32) {
 	x.xxx_hidden_TemperatureCelsiusCore = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 73)
 }
 
 func (x *GPU) SetTemperatureCelsiusMemory(v int32) {
 	x.xxx_hidden_TemperatureCelsiusMemory = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 5, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 5, 73)
 }
 
 func (x *GPU) SetThermalHeadroomCelsius(v int32) {
 	x.xxx_hidden_ThermalHeadroomCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 6, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 6, 73)
 }
 
 func (x *GPU) SetPowerWatts(v uint32) {
 	x.xxx_hidden_PowerWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 7, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 7, 73)
 }
 
 func (x *GPU) SetClockHertzSm(v uint32) {
 	x.xxx_hidden_ClockHertzSm = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 8, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 8, 73)
 }
 
 func (x *GPU) SetClockHertzMemory(v uint32) {
 	x.xxx_hidden_ClockHertzMemory = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 9, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 9, 73)
 }
 
 func (x *GPU) SetClockHertzGraphics(v uint32) {
 	x.xxx_hidden_ClockHertzGraphics = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 10, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 10, 73)
 }
 
 func (x *GPU) SetClockHertzVideo(v uint32) {
 	x.xxx_hidden_ClockHertzVideo = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 11, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 11, 73)
 }
 
 func (x *GPU) SetThrottleActiveBits(v uint32) {
 	x.xxx_hidden_ThrottleActiveBits = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 12, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 12, 73)
 }
 
 func (x *GPU) SetEnergyJoules(v uint64) {
 	x.xxx_hidden_EnergyJoules = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 13, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 13, 73)
 }
 
 func (x *GPU) SetNvlinkTotalBytesTx(v uint64) {
 	x.xxx_hidden_NvlinkTotalBytesTx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 14, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 14, 73)
 }
 
 func (x *GPU) SetNvlinkTotalBytesRx(v uint64) {
 	x.xxx_hidden_NvlinkTotalBytesRx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 15, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 15, 73)
 }
 
 func (x *GPU) SetSmActiveRatio(v uint32) {
 	x.xxx_hidden_SmActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 16, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 16, 73)
 }
 
 func (x *GPU) SetTensorActiveRatio(v uint32) {
 	x.xxx_hidden_TensorActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 17, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 17, 73)
 }
 
 func (x *GPU) SetDramActiveRatio(v uint32) {
 	x.xxx_hidden_DramActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 18, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 18, 73)
 }
 
 func (x *GPU) SetUp(v uint32) {
 	x.xxx_hidden_Up = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 19, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 19, 73)
 }
 
 func (x *GPU) SetThrottleSecondsSwPower(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSwPower = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 20, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 20, 73)
 }
 
 func (x *GPU) SetThrottleSecondsSwThermal(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSwThermal = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 21, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 21, 73)
 }
 
 func (x *GPU) SetThrottleSecondsHwThermal(v uint64) {
 	x.xxx_hidden_ThrottleSecondsHwThermal = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 22, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 22, 73)
 }
 
 func (x *GPU) SetThrottleSecondsHwSlowdown(v uint64) {
 	x.xxx_hidden_ThrottleSecondsHwSlowdown = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 23, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 23, 73)
 }
 
 func (x *GPU) SetThrottleSecondsPowerBrake(v uint64) {
 	x.xxx_hidden_ThrottleSecondsPowerBrake = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 24, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 24, 73)
 }
 
 func (x *GPU) SetThrottleSecondsSyncBoost(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSyncBoost = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 25, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 25, 73)
 }
 
 func (x *GPU) SetThrottleSecondsIdle(v uint64) {
 	x.xxx_hidden_ThrottleSecondsIdle = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 26, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 26, 73)
 }
 
 func (x *GPU) SetThrottleSecondsOther(v uint64) {
 	x.xxx_hidden_ThrottleSecondsOther = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 27, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 27, 73)
 }
 
 func (x *GPU) SetMemoryTotalBytes(v uint64) {
 	x.xxx_hidden_MemoryTotalBytes = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 28, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 28, 73)
 }
 
 func (x *GPU) SetPowerLimitWatts(v uint32) {
 	x.xxx_hidden_PowerLimitWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 29, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 29, 73)
 }
 
 func (x *GPU) SetPowerLimitMinWatts(v uint32) {
 	x.xxx_hidden_PowerLimitMinWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 30, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 30, 73)
 }
 
 func (x *GPU) SetPowerLimitDefaultWatts(v uint32) {
 	x.xxx_hidden_PowerLimitDefaultWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 31, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 31, 73)
 }
 
 func (x *GPU) SetPowerLimitMaxWatts(v uint32) {
 	x.xxx_hidden_PowerLimitMaxWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 32, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 32, 73)
 }
 
 func (x *GPU) SetSlowdownThresholdCelsius(v int32) {
 	x.xxx_hidden_SlowdownThresholdCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 33, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 33, 73)
 }
 
 func (x *GPU) SetSlowdownOffsetCelsius(v int32) {
 	x.xxx_hidden_SlowdownOffsetCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 34, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 34, 73)
 }
 
 func (x *GPU) SetFabricState(v uint32) {
 	x.xxx_hidden_FabricState = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 35, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 35, 73)
 }
 
 func (x *GPU) SetRecoveryAction(v uint32) {
 	x.xxx_hidden_RecoveryAction = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 36, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 36, 73)
 }
 
 func (x *GPU) SetNvlinkLinksExpected(v uint32) {
 	x.xxx_hidden_NvlinkLinksExpected = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 37, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 37, 73)
 }
 
 func (x *GPU) SetPcieReplays(v uint64) {
 	x.xxx_hidden_PcieReplays = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 38, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 38, 73)
 }
 
 func (x *GPU) SetPcieLinkWidth(v uint32) {
 	x.xxx_hidden_PcieLinkWidth = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 39, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 39, 73)
 }
 
 func (x *GPU) SetPcieLinkWidthMax(v uint32) {
 	x.xxx_hidden_PcieLinkWidthMax = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 40, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 40, 73)
 }
 
 func (x *GPU) SetPcieLinkGeneration(v uint32) {
 	x.xxx_hidden_PcieLinkGeneration = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 41, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 41, 73)
 }
 
 func (x *GPU) SetPcieLinkGenerationMax(v uint32) {
 	x.xxx_hidden_PcieLinkGenerationMax = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 42, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 42, 73)
 }
 
 func (x *GPU) SetPcieBytesTx(v uint64) {
 	x.xxx_hidden_PcieBytesTx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 43, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 43, 73)
 }
 
 func (x *GPU) SetPcieBytesRx(v uint64) {
 	x.xxx_hidden_PcieBytesRx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 44, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 44, 73)
 }
 
 func (x *GPU) SetEccErrorsCorrectedVolatile(v uint64) {
 	x.xxx_hidden_EccErrorsCorrectedVolatile = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 45, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 45, 73)
 }
 
 func (x *GPU) SetEccErrorsCorrectedAggregate(v uint64) {
 	x.xxx_hidden_EccErrorsCorrectedAggregate = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 46, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 46, 73)
 }
 
 func (x *GPU) SetEccErrorsUncorrectedVolatile(v uint64) {
 	x.xxx_hidden_EccErrorsUncorrectedVolatile = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 47, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 47, 73)
 }
 
 func (x *GPU) SetEccErrorsUncorrectedAggregate(v uint64) {
 	x.xxx_hidden_EccErrorsUncorrectedAggregate = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 48, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 48, 73)
 }
 
 func (x *GPU) SetRowRemapPending(v uint32) {
 	x.xxx_hidden_RowRemapPending = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 49, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 49, 73)
 }
 
 func (x *GPU) SetRowRemapFailed(v uint32) {
 	x.xxx_hidden_RowRemapFailed = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 50, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 50, 73)
 }
 
 func (x *GPU) SetRowRemapCorrectable(v uint64) {
 	x.xxx_hidden_RowRemapCorrectable = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 51, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 51, 73)
 }
 
 func (x *GPU) SetRowRemapUncorrectable(v uint64) {
 	x.xxx_hidden_RowRemapUncorrectable = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 52, 72)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 52, 73)
 }
 
 func (x *GPU) SetNvlinkBytesTx(v []uint64) {
@@ -1736,6 +1791,10 @@ func (x *GPU) SetGeneration(v uint64) {
 
 func (x *GPU) SetLinkMask(v uint64) {
 	x.xxx_hidden_LinkMask = v
+}
+
+func (x *GPU) SetLinkDownMask(v uint64) {
+	x.xxx_hidden_LinkDownMask = v
 }
 
 func (x *GPU) HasUtilizationRatio() bool {
@@ -2475,6 +2534,8 @@ type GPU_builder struct {
 	Generation uint64
 	// Which links the columns 200–299 hold; the others are holes, not zeros.
 	LinkMask uint64
+	// Links that are there and down: nvlink_up is 0, other columns have holes.
+	LinkDownMask uint64
 }
 
 func (b0 GPU_builder) Build() *GPU {
@@ -2482,215 +2543,215 @@ func (b0 GPU_builder) Build() *GPU {
 	b, x := &b0, m0
 	_, _ = b, x
 	if b.UtilizationRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 0, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 0, 73)
 		x.xxx_hidden_UtilizationRatio = *b.UtilizationRatio
 	}
 	if b.MemoryUtilizationRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 1, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 1, 73)
 		x.xxx_hidden_MemoryUtilizationRatio = *b.MemoryUtilizationRatio
 	}
 	if b.BusySeconds != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 73)
 		x.xxx_hidden_BusySeconds = *b.BusySeconds
 	}
 	if b.MemoryUsedBytes != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 73)
 		x.xxx_hidden_MemoryUsedBytes = *b.MemoryUsedBytes
 	}
 	if b.TemperatureCelsiusCore != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 73)
 		x.xxx_hidden_TemperatureCelsiusCore = *b.TemperatureCelsiusCore
 	}
 	if b.TemperatureCelsiusMemory != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 5, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 5, 73)
 		x.xxx_hidden_TemperatureCelsiusMemory = *b.TemperatureCelsiusMemory
 	}
 	if b.ThermalHeadroomCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 6, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 6, 73)
 		x.xxx_hidden_ThermalHeadroomCelsius = *b.ThermalHeadroomCelsius
 	}
 	if b.PowerWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 7, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 7, 73)
 		x.xxx_hidden_PowerWatts = *b.PowerWatts
 	}
 	if b.ClockHertzSm != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 8, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 8, 73)
 		x.xxx_hidden_ClockHertzSm = *b.ClockHertzSm
 	}
 	if b.ClockHertzMemory != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 9, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 9, 73)
 		x.xxx_hidden_ClockHertzMemory = *b.ClockHertzMemory
 	}
 	if b.ClockHertzGraphics != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 10, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 10, 73)
 		x.xxx_hidden_ClockHertzGraphics = *b.ClockHertzGraphics
 	}
 	if b.ClockHertzVideo != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 11, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 11, 73)
 		x.xxx_hidden_ClockHertzVideo = *b.ClockHertzVideo
 	}
 	if b.ThrottleActiveBits != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 12, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 12, 73)
 		x.xxx_hidden_ThrottleActiveBits = *b.ThrottleActiveBits
 	}
 	if b.EnergyJoules != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 13, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 13, 73)
 		x.xxx_hidden_EnergyJoules = *b.EnergyJoules
 	}
 	if b.NvlinkTotalBytesTx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 14, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 14, 73)
 		x.xxx_hidden_NvlinkTotalBytesTx = *b.NvlinkTotalBytesTx
 	}
 	if b.NvlinkTotalBytesRx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 15, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 15, 73)
 		x.xxx_hidden_NvlinkTotalBytesRx = *b.NvlinkTotalBytesRx
 	}
 	if b.SmActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 16, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 16, 73)
 		x.xxx_hidden_SmActiveRatio = *b.SmActiveRatio
 	}
 	if b.TensorActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 17, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 17, 73)
 		x.xxx_hidden_TensorActiveRatio = *b.TensorActiveRatio
 	}
 	if b.DramActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 18, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 18, 73)
 		x.xxx_hidden_DramActiveRatio = *b.DramActiveRatio
 	}
 	if b.Up != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 19, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 19, 73)
 		x.xxx_hidden_Up = *b.Up
 	}
 	if b.ThrottleSecondsSwPower != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 20, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 20, 73)
 		x.xxx_hidden_ThrottleSecondsSwPower = *b.ThrottleSecondsSwPower
 	}
 	if b.ThrottleSecondsSwThermal != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 21, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 21, 73)
 		x.xxx_hidden_ThrottleSecondsSwThermal = *b.ThrottleSecondsSwThermal
 	}
 	if b.ThrottleSecondsHwThermal != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 22, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 22, 73)
 		x.xxx_hidden_ThrottleSecondsHwThermal = *b.ThrottleSecondsHwThermal
 	}
 	if b.ThrottleSecondsHwSlowdown != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 23, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 23, 73)
 		x.xxx_hidden_ThrottleSecondsHwSlowdown = *b.ThrottleSecondsHwSlowdown
 	}
 	if b.ThrottleSecondsPowerBrake != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 24, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 24, 73)
 		x.xxx_hidden_ThrottleSecondsPowerBrake = *b.ThrottleSecondsPowerBrake
 	}
 	if b.ThrottleSecondsSyncBoost != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 25, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 25, 73)
 		x.xxx_hidden_ThrottleSecondsSyncBoost = *b.ThrottleSecondsSyncBoost
 	}
 	if b.ThrottleSecondsIdle != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 26, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 26, 73)
 		x.xxx_hidden_ThrottleSecondsIdle = *b.ThrottleSecondsIdle
 	}
 	if b.ThrottleSecondsOther != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 27, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 27, 73)
 		x.xxx_hidden_ThrottleSecondsOther = *b.ThrottleSecondsOther
 	}
 	if b.MemoryTotalBytes != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 28, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 28, 73)
 		x.xxx_hidden_MemoryTotalBytes = *b.MemoryTotalBytes
 	}
 	if b.PowerLimitWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 29, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 29, 73)
 		x.xxx_hidden_PowerLimitWatts = *b.PowerLimitWatts
 	}
 	if b.PowerLimitMinWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 30, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 30, 73)
 		x.xxx_hidden_PowerLimitMinWatts = *b.PowerLimitMinWatts
 	}
 	if b.PowerLimitDefaultWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 31, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 31, 73)
 		x.xxx_hidden_PowerLimitDefaultWatts = *b.PowerLimitDefaultWatts
 	}
 	if b.PowerLimitMaxWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 32, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 32, 73)
 		x.xxx_hidden_PowerLimitMaxWatts = *b.PowerLimitMaxWatts
 	}
 	if b.SlowdownThresholdCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 33, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 33, 73)
 		x.xxx_hidden_SlowdownThresholdCelsius = *b.SlowdownThresholdCelsius
 	}
 	if b.SlowdownOffsetCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 34, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 34, 73)
 		x.xxx_hidden_SlowdownOffsetCelsius = *b.SlowdownOffsetCelsius
 	}
 	if b.FabricState != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 35, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 35, 73)
 		x.xxx_hidden_FabricState = *b.FabricState
 	}
 	if b.RecoveryAction != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 36, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 36, 73)
 		x.xxx_hidden_RecoveryAction = *b.RecoveryAction
 	}
 	if b.NvlinkLinksExpected != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 37, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 37, 73)
 		x.xxx_hidden_NvlinkLinksExpected = *b.NvlinkLinksExpected
 	}
 	if b.PcieReplays != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 38, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 38, 73)
 		x.xxx_hidden_PcieReplays = *b.PcieReplays
 	}
 	if b.PcieLinkWidth != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 39, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 39, 73)
 		x.xxx_hidden_PcieLinkWidth = *b.PcieLinkWidth
 	}
 	if b.PcieLinkWidthMax != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 40, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 40, 73)
 		x.xxx_hidden_PcieLinkWidthMax = *b.PcieLinkWidthMax
 	}
 	if b.PcieLinkGeneration != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 41, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 41, 73)
 		x.xxx_hidden_PcieLinkGeneration = *b.PcieLinkGeneration
 	}
 	if b.PcieLinkGenerationMax != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 42, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 42, 73)
 		x.xxx_hidden_PcieLinkGenerationMax = *b.PcieLinkGenerationMax
 	}
 	if b.PcieBytesTx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 43, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 43, 73)
 		x.xxx_hidden_PcieBytesTx = *b.PcieBytesTx
 	}
 	if b.PcieBytesRx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 44, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 44, 73)
 		x.xxx_hidden_PcieBytesRx = *b.PcieBytesRx
 	}
 	if b.EccErrorsCorrectedVolatile != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 45, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 45, 73)
 		x.xxx_hidden_EccErrorsCorrectedVolatile = *b.EccErrorsCorrectedVolatile
 	}
 	if b.EccErrorsCorrectedAggregate != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 46, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 46, 73)
 		x.xxx_hidden_EccErrorsCorrectedAggregate = *b.EccErrorsCorrectedAggregate
 	}
 	if b.EccErrorsUncorrectedVolatile != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 47, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 47, 73)
 		x.xxx_hidden_EccErrorsUncorrectedVolatile = *b.EccErrorsUncorrectedVolatile
 	}
 	if b.EccErrorsUncorrectedAggregate != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 48, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 48, 73)
 		x.xxx_hidden_EccErrorsUncorrectedAggregate = *b.EccErrorsUncorrectedAggregate
 	}
 	if b.RowRemapPending != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 49, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 49, 73)
 		x.xxx_hidden_RowRemapPending = *b.RowRemapPending
 	}
 	if b.RowRemapFailed != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 50, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 50, 73)
 		x.xxx_hidden_RowRemapFailed = *b.RowRemapFailed
 	}
 	if b.RowRemapCorrectable != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 51, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 51, 73)
 		x.xxx_hidden_RowRemapCorrectable = *b.RowRemapCorrectable
 	}
 	if b.RowRemapUncorrectable != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 52, 72)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 52, 73)
 		x.xxx_hidden_RowRemapUncorrectable = *b.RowRemapUncorrectable
 	}
 	x.xxx_hidden_NvlinkBytesTx = b.NvlinkBytesTx
@@ -2712,6 +2773,7 @@ func (b0 GPU_builder) Build() *GPU {
 	x.xxx_hidden_Lost = b.Lost
 	x.xxx_hidden_Generation = b.Generation
 	x.xxx_hidden_LinkMask = b.LinkMask
+	x.xxx_hidden_LinkDownMask = b.LinkDownMask
 	return m0
 }
 
@@ -2750,17 +2812,20 @@ const file_frame_proto_rawDesc = "" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12\x16\n" +
 	"\x06driver\x18\x04 \x01(\tR\x06driver\x12\x12\n" +
 	"\x04arch\x18\x05 \x01(\tR\x04arch\x12\x16\n" +
-	"\x06serial\x18\x06 \x01(\tR\x06serial\"\x7f\n" +
+	"\x06serial\x18\x06 \x01(\tR\x06serial\"\xc5\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04uuid\x18\x03 \x01(\tR\x04uuid\x12\x13\n" +
 	"\x02gi\x18\x04 \x01(\rH\x00R\x02gi\x88\x01\x01\x12!\n" +
-	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytesB\x05\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x1a\n" +
+	"\bworkload\x18\x06 \x01(\tR\bworkload\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04nameB\x05\n" +
 	"\x03_gi\"5\n" +
 	"\bHungCall\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\tR\x04call\x12\x15\n" +
-	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xb0'\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xd7'\n" +
 	"\x03GPU\x120\n" +
 	"\x11utilization_ratio\x18\x01 \x01(\rH\x00R\x10utilizationRatio\x88\x01\x01\x12=\n" +
 	"\x18memory_utilization_ratio\x18\x02 \x01(\rH\x01R\x16memoryUtilizationRatio\x88\x01\x01\x12&\n" +
@@ -2839,7 +2904,8 @@ const file_frame_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\xf2\a \x01(\x04R\n" +
 	"generation\x12\x1c\n" +
-	"\tlink_mask\x18\xf3\a \x01(\x04R\blinkMaskB\x14\n" +
+	"\tlink_mask\x18\xf3\a \x01(\x04R\blinkMask\x12%\n" +
+	"\x0elink_down_mask\x18\xf4\a \x01(\x04R\flinkDownMaskB\x14\n" +
 	"\x12_utilization_ratioB\x1b\n" +
 	"\x19_memory_utilization_ratioB\x0f\n" +
 	"\r_busy_secondsB\x14\n" +

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// SourceFile is the source of what people write down in the collector's file.
+const SourceFile = "file"
+
 // Inventory is the full snapshot of one source, with a generation that grows
 // with each change. It is sent every minute and on change.
 type Inventory struct {

@@ -90,6 +90,9 @@ type Observation struct {
 	xxx_hidden_Gpus               *[]*GPUObservation     `protobuf:"bytes,14,rep,name=gpus,proto3"`
 	xxx_hidden_Refused            *[]*RefusedValues      `protobuf:"bytes,15,rep,name=refused,proto3"`
 	xxx_hidden_DriverFault        string                 `protobuf:"bytes,16,opt,name=driver_fault,json=driverFault,proto3"`
+	xxx_hidden_Doubt              string                 `protobuf:"bytes,17,opt,name=doubt,proto3"`
+	xxx_hidden_GpusFresh          uint32                 `protobuf:"varint,18,opt,name=gpus_fresh,json=gpusFresh,proto3"`
+	xxx_hidden_Air                *Air                   `protobuf:"bytes,19,opt,name=air,proto3"`
 	unknownFields                 protoimpl.UnknownFields
 	sizeCache                     protoimpl.SizeCache
 }
@@ -237,6 +240,27 @@ func (x *Observation) GetDriverFault() string {
 	return ""
 }
 
+func (x *Observation) GetDoubt() string {
+	if x != nil {
+		return x.xxx_hidden_Doubt
+	}
+	return ""
+}
+
+func (x *Observation) GetGpusFresh() uint32 {
+	if x != nil {
+		return x.xxx_hidden_GpusFresh
+	}
+	return 0
+}
+
+func (x *Observation) GetAir() *Air {
+	if x != nil {
+		return x.xxx_hidden_Air
+	}
+	return nil
+}
+
 func (x *Observation) SetSchema(v uint32) {
 	x.xxx_hidden_Schema = v
 }
@@ -301,6 +325,29 @@ func (x *Observation) SetDriverFault(v string) {
 	x.xxx_hidden_DriverFault = v
 }
 
+func (x *Observation) SetDoubt(v string) {
+	x.xxx_hidden_Doubt = v
+}
+
+func (x *Observation) SetGpusFresh(v uint32) {
+	x.xxx_hidden_GpusFresh = v
+}
+
+func (x *Observation) SetAir(v *Air) {
+	x.xxx_hidden_Air = v
+}
+
+func (x *Observation) HasAir() bool {
+	if x == nil {
+		return false
+	}
+	return x.xxx_hidden_Air != nil
+}
+
+func (x *Observation) ClearAir() {
+	x.xxx_hidden_Air = nil
+}
+
 type Observation_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
@@ -321,6 +368,12 @@ type Observation_builder struct {
 	// Frame values refused since the last observation, by reason.
 	Refused     []*RefusedValues
 	DriverFault string
+	// Why the node may not be who it says; empty while there is no doubt. Every
+	// value is suspect meanwhile.
+	Doubt string
+	// Devices that answer and whose temperature is fresh and ok.
+	GpusFresh uint32
+	Air       *Air
 }
 
 func (b0 Observation_builder) Build() *Observation {
@@ -343,6 +396,132 @@ func (b0 Observation_builder) Build() *Observation {
 	x.xxx_hidden_Gpus = &b.Gpus
 	x.xxx_hidden_Refused = &b.Refused
 	x.xxx_hidden_DriverFault = b.DriverFault
+	x.xxx_hidden_Doubt = b.Doubt
+	x.xxx_hidden_GpusFresh = b.GpusFresh
+	x.xxx_hidden_Air = b.Air
+	return m0
+}
+
+// Air is what the node's own frames tell of the air around its devices.
+type Air struct {
+	state                  protoimpl.MessageState `protogen:"opaque.v1"`
+	xxx_hidden_InletC      float64                `protobuf:"fixed64,1,opt,name=inlet_c,json=inletC,proto3,oneof"`
+	xxx_hidden_BaseC       float64                `protobuf:"fixed64,2,opt,name=base_c,json=baseC,proto3,oneof"`
+	xxx_hidden_Devices     uint32                 `protobuf:"varint,3,opt,name=devices,proto3"`
+	XXX_raceDetectHookData protoimpl.RaceDetectHookData
+	XXX_presence           [1]uint32
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *Air) Reset() {
+	*x = Air{}
+	mi := &file_observation_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Air) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Air) ProtoMessage() {}
+
+func (x *Air) ProtoReflect() protoreflect.Message {
+	mi := &file_observation_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+func (x *Air) GetInletC() float64 {
+	if x != nil {
+		return x.xxx_hidden_InletC
+	}
+	return 0
+}
+
+func (x *Air) GetBaseC() float64 {
+	if x != nil {
+		return x.xxx_hidden_BaseC
+	}
+	return 0
+}
+
+func (x *Air) GetDevices() uint32 {
+	if x != nil {
+		return x.xxx_hidden_Devices
+	}
+	return 0
+}
+
+func (x *Air) SetInletC(v float64) {
+	x.xxx_hidden_InletC = v
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 0, 3)
+}
+
+func (x *Air) SetBaseC(v float64) {
+	x.xxx_hidden_BaseC = v
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 1, 3)
+}
+
+func (x *Air) SetDevices(v uint32) {
+	x.xxx_hidden_Devices = v
+}
+
+func (x *Air) HasInletC() bool {
+	if x == nil {
+		return false
+	}
+	return protoimpl.X.Present(&(x.XXX_presence[0]), 0)
+}
+
+func (x *Air) HasBaseC() bool {
+	if x == nil {
+		return false
+	}
+	return protoimpl.X.Present(&(x.XXX_presence[0]), 1)
+}
+
+func (x *Air) ClearInletC() {
+	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 0)
+	x.xxx_hidden_InletC = 0
+}
+
+func (x *Air) ClearBaseC() {
+	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 1)
+	x.xxx_hidden_BaseC = 0
+}
+
+type Air_builder struct {
+	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
+
+	// Of the node's sensor.
+	InletC *float64
+	// Median over the devices of their temperature at zero power.
+	BaseC *float64
+	// Devices that base_c is the median of.
+	Devices uint32
+}
+
+func (b0 Air_builder) Build() *Air {
+	m0 := &Air{}
+	b, x := &b0, m0
+	_, _ = b, x
+	if b.InletC != nil {
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 0, 3)
+		x.xxx_hidden_InletC = *b.InletC
+	}
+	if b.BaseC != nil {
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 1, 3)
+		x.xxx_hidden_BaseC = *b.BaseC
+	}
+	x.xxx_hidden_Devices = b.Devices
 	return m0
 }
 
@@ -356,7 +535,7 @@ type RefusedValues struct {
 
 func (x *RefusedValues) Reset() {
 	*x = RefusedValues{}
-	mi := &file_observation_proto_msgTypes[1]
+	mi := &file_observation_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +547,7 @@ func (x *RefusedValues) String() string {
 func (*RefusedValues) ProtoMessage() {}
 
 func (x *RefusedValues) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[1]
+	mi := &file_observation_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,23 +596,25 @@ func (b0 RefusedValues_builder) Build() *RefusedValues {
 	return m0
 }
 
-// HostVerdict is one judged statement on the host: storage stalled, CPU
-// starved, network saturated.
+// HostVerdict is one judged statement on the host: storage_stalled,
+// cpu_starved, network_saturated, network_errors, network_down. One that is not
+// listed is not known.
 type HostVerdict struct {
-	state                  protoimpl.MessageState `protogen:"opaque.v1"`
-	xxx_hidden_Name        string                 `protobuf:"bytes,1,opt,name=name,proto3"`
-	xxx_hidden_Holds       bool                   `protobuf:"varint,2,opt,name=holds,proto3"`
-	xxx_hidden_Value       float64                `protobuf:"fixed64,3,opt,name=value,proto3,oneof"`
-	xxx_hidden_Evidence    string                 `protobuf:"bytes,4,opt,name=evidence,proto3"`
-	XXX_raceDetectHookData protoimpl.RaceDetectHookData
-	XXX_presence           [1]uint32
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	state                    protoimpl.MessageState `protogen:"opaque.v1"`
+	xxx_hidden_Name          string                 `protobuf:"bytes,1,opt,name=name,proto3"`
+	xxx_hidden_Holds         bool                   `protobuf:"varint,2,opt,name=holds,proto3"`
+	xxx_hidden_Value         float64                `protobuf:"fixed64,3,opt,name=value,proto3,oneof"`
+	xxx_hidden_Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3"`
+	xxx_hidden_SinceUnixNano int64                  `protobuf:"varint,5,opt,name=since_unix_nano,json=sinceUnixNano,proto3"`
+	XXX_raceDetectHookData   protoimpl.RaceDetectHookData
+	XXX_presence             [1]uint32
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_observation_proto_msgTypes[2]
+	mi := &file_observation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +626,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[2]
+	mi := &file_observation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,6 +665,13 @@ func (x *HostVerdict) GetEvidence() string {
 	return ""
 }
 
+func (x *HostVerdict) GetSinceUnixNano() int64 {
+	if x != nil {
+		return x.xxx_hidden_SinceUnixNano
+	}
+	return 0
+}
+
 func (x *HostVerdict) SetName(v string) {
 	x.xxx_hidden_Name = v
 }
@@ -494,11 +682,15 @@ func (x *HostVerdict) SetHolds(v bool) {
 
 func (x *HostVerdict) SetValue(v float64) {
 	x.xxx_hidden_Value = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 4)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 5)
 }
 
 func (x *HostVerdict) SetEvidence(v string) {
 	x.xxx_hidden_Evidence = v
+}
+
+func (x *HostVerdict) SetSinceUnixNano(v int64) {
+	x.xxx_hidden_SinceUnixNano = v
 }
 
 func (x *HostVerdict) HasValue() bool {
@@ -520,6 +712,8 @@ type HostVerdict_builder struct {
 	Holds    bool
 	Value    *float64
 	Evidence string
+	// When it began to hold, or ceased to.
+	SinceUnixNano int64
 }
 
 func (b0 HostVerdict_builder) Build() *HostVerdict {
@@ -529,10 +723,11 @@ func (b0 HostVerdict_builder) Build() *HostVerdict {
 	x.xxx_hidden_Name = b.Name
 	x.xxx_hidden_Holds = b.Holds
 	if b.Value != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 4)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 5)
 		x.xxx_hidden_Value = *b.Value
 	}
 	x.xxx_hidden_Evidence = b.Evidence
+	x.xxx_hidden_SinceUnixNano = b.SinceUnixNano
 	return m0
 }
 
@@ -569,7 +764,7 @@ type GPUObservation struct {
 
 func (x *GPUObservation) Reset() {
 	*x = GPUObservation{}
-	mi := &file_observation_proto_msgTypes[3]
+	mi := &file_observation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +776,7 @@ func (x *GPUObservation) String() string {
 func (*GPUObservation) ProtoMessage() {}
 
 func (x *GPUObservation) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[3]
+	mi := &file_observation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1281,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_observation_proto_msgTypes[4]
+	mi := &file_observation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1293,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[4]
+	mi := &file_observation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1382,7 @@ type Power struct {
 
 func (x *Power) Reset() {
 	*x = Power{}
-	mi := &file_observation_proto_msgTypes[5]
+	mi := &file_observation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1394,7 @@ func (x *Power) String() string {
 func (*Power) ProtoMessage() {}
 
 func (x *Power) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[5]
+	mi := &file_observation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,6 +1533,9 @@ func (b0 Power_builder) Build() *Power {
 	return m0
 }
 
+// Idle says that a device is not used, and why: no_process, finished_holding,
+// waiting_data, waiting_network, cpu_starved, throttled, unknown. Without since
+// it is not known whether it is used; evidence names the missing signals.
 type Idle struct {
 	state                    protoimpl.MessageState `protogen:"opaque.v1"`
 	xxx_hidden_SinceUnixNano int64                  `protobuf:"varint,1,opt,name=since_unix_nano,json=sinceUnixNano,proto3"`
@@ -1349,7 +1547,7 @@ type Idle struct {
 
 func (x *Idle) Reset() {
 	*x = Idle{}
-	mi := &file_observation_proto_msgTypes[6]
+	mi := &file_observation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1559,7 @@ func (x *Idle) String() string {
 func (*Idle) ProtoMessage() {}
 
 func (x *Idle) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[6]
+	mi := &file_observation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,19 +1621,22 @@ func (b0 Idle_builder) Build() *Idle {
 	return m0
 }
 
+// Contention is what slows the work on a device: noisy_neighbour, nvlink,
+// network. With are the members that share what is contended.
 type Contention struct {
-	state               protoimpl.MessageState `protogen:"opaque.v1"`
-	xxx_hidden_Kind     string                 `protobuf:"bytes,1,opt,name=kind,proto3"`
-	xxx_hidden_Ratio    float64                `protobuf:"fixed64,2,opt,name=ratio,proto3"`
-	xxx_hidden_With     []string               `protobuf:"bytes,3,rep,name=with,proto3"`
-	xxx_hidden_Evidence []string               `protobuf:"bytes,4,rep,name=evidence,proto3"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	state                    protoimpl.MessageState `protogen:"opaque.v1"`
+	xxx_hidden_Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3"`
+	xxx_hidden_Ratio         float64                `protobuf:"fixed64,2,opt,name=ratio,proto3"`
+	xxx_hidden_With          []string               `protobuf:"bytes,3,rep,name=with,proto3"`
+	xxx_hidden_Evidence      []string               `protobuf:"bytes,4,rep,name=evidence,proto3"`
+	xxx_hidden_SinceUnixNano int64                  `protobuf:"varint,5,opt,name=since_unix_nano,json=sinceUnixNano,proto3"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *Contention) Reset() {
 	*x = Contention{}
-	mi := &file_observation_proto_msgTypes[7]
+	mi := &file_observation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1648,7 @@ func (x *Contention) String() string {
 func (*Contention) ProtoMessage() {}
 
 func (x *Contention) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[7]
+	mi := &file_observation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,6 +1687,13 @@ func (x *Contention) GetEvidence() []string {
 	return nil
 }
 
+func (x *Contention) GetSinceUnixNano() int64 {
+	if x != nil {
+		return x.xxx_hidden_SinceUnixNano
+	}
+	return 0
+}
+
 func (x *Contention) SetKind(v string) {
 	x.xxx_hidden_Kind = v
 }
@@ -1502,13 +1710,18 @@ func (x *Contention) SetEvidence(v []string) {
 	x.xxx_hidden_Evidence = v
 }
 
+func (x *Contention) SetSinceUnixNano(v int64) {
+	x.xxx_hidden_SinceUnixNano = v
+}
+
 type Contention_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
-	Kind     string
-	Ratio    float64
-	With     []string
-	Evidence []string
+	Kind          string
+	Ratio         float64
+	With          []string
+	Evidence      []string
+	SinceUnixNano int64
 }
 
 func (b0 Contention_builder) Build() *Contention {
@@ -1519,9 +1732,12 @@ func (b0 Contention_builder) Build() *Contention {
 	x.xxx_hidden_Ratio = b.Ratio
 	x.xxx_hidden_With = b.With
 	x.xxx_hidden_Evidence = b.Evidence
+	x.xxx_hidden_SinceUnixNano = b.SinceUnixNano
 	return m0
 }
 
+// Fabric is the device's part in the NVLink fabric: ok, degraded, errors,
+// not_ready, unconnected, unknown. A device without NVLink has none.
 type Fabric struct {
 	state                      protoimpl.MessageState `protogen:"opaque.v1"`
 	xxx_hidden_State           string                 `protobuf:"bytes,1,opt,name=state,proto3"`
@@ -1530,6 +1746,8 @@ type Fabric struct {
 	xxx_hidden_SaturationRatio float64                `protobuf:"fixed64,4,opt,name=saturation_ratio,json=saturationRatio,proto3,oneof"`
 	xxx_hidden_ErrorsPerSecond float64                `protobuf:"fixed64,5,opt,name=errors_per_second,json=errorsPerSecond,proto3,oneof"`
 	xxx_hidden_Domain          string                 `protobuf:"bytes,6,opt,name=domain,proto3"`
+	xxx_hidden_SinceUnixNano   int64                  `protobuf:"varint,7,opt,name=since_unix_nano,json=sinceUnixNano,proto3"`
+	xxx_hidden_Evidence        []string               `protobuf:"bytes,8,rep,name=evidence,proto3"`
 	XXX_raceDetectHookData     protoimpl.RaceDetectHookData
 	XXX_presence               [1]uint32
 	unknownFields              protoimpl.UnknownFields
@@ -1538,7 +1756,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_observation_proto_msgTypes[8]
+	mi := &file_observation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1768,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[8]
+	mi := &file_observation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,6 +1821,20 @@ func (x *Fabric) GetDomain() string {
 	return ""
 }
 
+func (x *Fabric) GetSinceUnixNano() int64 {
+	if x != nil {
+		return x.xxx_hidden_SinceUnixNano
+	}
+	return 0
+}
+
+func (x *Fabric) GetEvidence() []string {
+	if x != nil {
+		return x.xxx_hidden_Evidence
+	}
+	return nil
+}
+
 func (x *Fabric) SetState(v string) {
 	x.xxx_hidden_State = v
 }
@@ -1617,16 +1849,24 @@ func (x *Fabric) SetLinksExpected(v uint32) {
 
 func (x *Fabric) SetSaturationRatio(v float64) {
 	x.xxx_hidden_SaturationRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 6)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 8)
 }
 
 func (x *Fabric) SetErrorsPerSecond(v float64) {
 	x.xxx_hidden_ErrorsPerSecond = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 6)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 8)
 }
 
 func (x *Fabric) SetDomain(v string) {
 	x.xxx_hidden_Domain = v
+}
+
+func (x *Fabric) SetSinceUnixNano(v int64) {
+	x.xxx_hidden_SinceUnixNano = v
+}
+
+func (x *Fabric) SetEvidence(v []string) {
+	x.xxx_hidden_Evidence = v
 }
 
 func (x *Fabric) HasSaturationRatio() bool {
@@ -1662,6 +1902,8 @@ type Fabric_builder struct {
 	SaturationRatio *float64
 	ErrorsPerSecond *float64
 	Domain          string
+	SinceUnixNano   int64
+	Evidence        []string
 }
 
 func (b0 Fabric_builder) Build() *Fabric {
@@ -1672,29 +1914,35 @@ func (b0 Fabric_builder) Build() *Fabric {
 	x.xxx_hidden_LinksUp = b.LinksUp
 	x.xxx_hidden_LinksExpected = b.LinksExpected
 	if b.SaturationRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 6)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 8)
 		x.xxx_hidden_SaturationRatio = *b.SaturationRatio
 	}
 	if b.ErrorsPerSecond != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 6)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 8)
 		x.xxx_hidden_ErrorsPerSecond = *b.ErrorsPerSecond
 	}
 	x.xxx_hidden_Domain = b.Domain
+	x.xxx_hidden_SinceUnixNano = b.SinceUnixNano
+	x.xxx_hidden_Evidence = b.Evidence
 	return m0
 }
 
+// Health is ok, watch, degraded, reset_needed, drain_needed, lost, hung, absent,
+// doubtful or unknown. Reason is the worst that was found, evidence what else.
 type Health struct {
-	state             protoimpl.MessageState `protogen:"opaque.v1"`
-	xxx_hidden_Class  string                 `protobuf:"bytes,1,opt,name=class,proto3"`
-	xxx_hidden_Score  float64                `protobuf:"fixed64,2,opt,name=score,proto3"`
-	xxx_hidden_Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state                    protoimpl.MessageState `protogen:"opaque.v1"`
+	xxx_hidden_Class         string                 `protobuf:"bytes,1,opt,name=class,proto3"`
+	xxx_hidden_Score         float64                `protobuf:"fixed64,2,opt,name=score,proto3"`
+	xxx_hidden_Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3"`
+	xxx_hidden_SinceUnixNano int64                  `protobuf:"varint,4,opt,name=since_unix_nano,json=sinceUnixNano,proto3"`
+	xxx_hidden_Evidence      []string               `protobuf:"bytes,5,rep,name=evidence,proto3"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *Health) Reset() {
 	*x = Health{}
-	mi := &file_observation_proto_msgTypes[9]
+	mi := &file_observation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1954,7 @@ func (x *Health) String() string {
 func (*Health) ProtoMessage() {}
 
 func (x *Health) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[9]
+	mi := &file_observation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,6 +1986,20 @@ func (x *Health) GetReason() string {
 	return ""
 }
 
+func (x *Health) GetSinceUnixNano() int64 {
+	if x != nil {
+		return x.xxx_hidden_SinceUnixNano
+	}
+	return 0
+}
+
+func (x *Health) GetEvidence() []string {
+	if x != nil {
+		return x.xxx_hidden_Evidence
+	}
+	return nil
+}
+
 func (x *Health) SetClass(v string) {
 	x.xxx_hidden_Class = v
 }
@@ -1750,12 +2012,22 @@ func (x *Health) SetReason(v string) {
 	x.xxx_hidden_Reason = v
 }
 
+func (x *Health) SetSinceUnixNano(v int64) {
+	x.xxx_hidden_SinceUnixNano = v
+}
+
+func (x *Health) SetEvidence(v []string) {
+	x.xxx_hidden_Evidence = v
+}
+
 type Health_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
-	Class  string
-	Score  float64
-	Reason string
+	Class         string
+	Score         float64
+	Reason        string
+	SinceUnixNano int64
+	Evidence      []string
 }
 
 func (b0 Health_builder) Build() *Health {
@@ -1765,6 +2037,8 @@ func (b0 Health_builder) Build() *Health {
 	x.xxx_hidden_Class = b.Class
 	x.xxx_hidden_Score = b.Score
 	x.xxx_hidden_Reason = b.Reason
+	x.xxx_hidden_SinceUnixNano = b.SinceUnixNano
+	x.xxx_hidden_Evidence = b.Evidence
 	return m0
 }
 
@@ -1783,7 +2057,7 @@ type MIGInstance struct {
 
 func (x *MIGInstance) Reset() {
 	*x = MIGInstance{}
-	mi := &file_observation_proto_msgTypes[10]
+	mi := &file_observation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +2069,7 @@ func (x *MIGInstance) String() string {
 func (*MIGInstance) ProtoMessage() {}
 
 func (x *MIGInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_observation_proto_msgTypes[10]
+	mi := &file_observation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2187,7 @@ var File_observation_proto protoreflect.FileDescriptor
 
 const file_observation_proto_rawDesc = "" +
 	"\n" +
-	"\x11observation.proto\x12\vevenkeel.v1\x1a\vframe.proto\"\xb6\x04\n" +
+	"\x11observation.proto\x12\vevenkeel.v1\x1a\vframe.proto\"\x8f\x05\n" +
 	"\vObservation\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x12\n" +
@@ -1931,15 +2205,27 @@ const file_observation_proto_rawDesc = "" +
 	"\x04host\x18\r \x03(\v2\x18.evenkeel.v1.HostVerdictR\x04host\x12/\n" +
 	"\x04gpus\x18\x0e \x03(\v2\x1b.evenkeel.v1.GPUObservationR\x04gpus\x124\n" +
 	"\arefused\x18\x0f \x03(\v2\x1a.evenkeel.v1.RefusedValuesR\arefused\x12!\n" +
-	"\fdriver_fault\x18\x10 \x01(\tR\vdriverFault\"7\n" +
+	"\fdriver_fault\x18\x10 \x01(\tR\vdriverFault\x12\x14\n" +
+	"\x05doubt\x18\x11 \x01(\tR\x05doubt\x12\x1d\n" +
+	"\n" +
+	"gpus_fresh\x18\x12 \x01(\rR\tgpusFresh\x12\"\n" +
+	"\x03air\x18\x13 \x01(\v2\x10.evenkeel.v1.AirR\x03air\"p\n" +
+	"\x03Air\x12\x1c\n" +
+	"\ainlet_c\x18\x01 \x01(\x01H\x00R\x06inletC\x88\x01\x01\x12\x1a\n" +
+	"\x06base_c\x18\x02 \x01(\x01H\x01R\x05baseC\x88\x01\x01\x12\x18\n" +
+	"\adevices\x18\x03 \x01(\rR\adevicesB\n" +
+	"\n" +
+	"\b_inlet_cB\t\n" +
+	"\a_base_c\"7\n" +
 	"\rRefusedValues\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"x\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\xa0\x01\n" +
 	"\vHostVerdict\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05holds\x18\x02 \x01(\bR\x05holds\x12\x19\n" +
 	"\x05value\x18\x03 \x01(\x01H\x00R\x05value\x88\x01\x01\x12\x1a\n" +
-	"\bevidence\x18\x04 \x01(\tR\bevidenceB\b\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\x12&\n" +
+	"\x0fsince_unix_nano\x18\x05 \x01(\x03R\rsinceUnixNanoB\b\n" +
 	"\x06_value\"\xa4\a\n" +
 	"\x0eGPUObservation\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x10\n" +
@@ -1998,26 +2284,31 @@ const file_observation_proto_rawDesc = "" +
 	"\x04Idle\x12&\n" +
 	"\x0fsince_unix_nano\x18\x01 \x01(\x03R\rsinceUnixNano\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x1a\n" +
-	"\bevidence\x18\x03 \x03(\tR\bevidence\"f\n" +
+	"\bevidence\x18\x03 \x03(\tR\bevidence\"\x8e\x01\n" +
 	"\n" +
 	"Contention\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05ratio\x18\x02 \x01(\x01R\x05ratio\x12\x12\n" +
 	"\x04with\x18\x03 \x03(\tR\x04with\x12\x1a\n" +
-	"\bevidence\x18\x04 \x03(\tR\bevidence\"\x84\x02\n" +
+	"\bevidence\x18\x04 \x03(\tR\bevidence\x12&\n" +
+	"\x0fsince_unix_nano\x18\x05 \x01(\x03R\rsinceUnixNano\"\xc8\x02\n" +
 	"\x06Fabric\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x19\n" +
 	"\blinks_up\x18\x02 \x01(\rR\alinksUp\x12%\n" +
 	"\x0elinks_expected\x18\x03 \x01(\rR\rlinksExpected\x12.\n" +
 	"\x10saturation_ratio\x18\x04 \x01(\x01H\x00R\x0fsaturationRatio\x88\x01\x01\x12/\n" +
 	"\x11errors_per_second\x18\x05 \x01(\x01H\x01R\x0ferrorsPerSecond\x88\x01\x01\x12\x16\n" +
-	"\x06domain\x18\x06 \x01(\tR\x06domainB\x13\n" +
+	"\x06domain\x18\x06 \x01(\tR\x06domain\x12&\n" +
+	"\x0fsince_unix_nano\x18\a \x01(\x03R\rsinceUnixNano\x12\x1a\n" +
+	"\bevidence\x18\b \x03(\tR\bevidenceB\x13\n" +
 	"\x11_saturation_ratioB\x14\n" +
-	"\x12_errors_per_second\"L\n" +
+	"\x12_errors_per_second\"\x90\x01\n" +
 	"\x06Health\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa5\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12&\n" +
+	"\x0fsince_unix_nano\x18\x04 \x01(\x03R\rsinceUnixNano\x12\x1a\n" +
+	"\bevidence\x18\x05 \x03(\tR\bevidence\"\xa5\x01\n" +
 	"\vMIGInstance\x12\x0e\n" +
 	"\x02gi\x18\x01 \x01(\rR\x02gi\x12\x0e\n" +
 	"\x02ci\x18\x02 \x01(\rR\x02ci\x12\x18\n" +
@@ -2036,44 +2327,46 @@ const file_observation_proto_rawDesc = "" +
 	"\x10GPU_STATE_ABSENT\x10\x04B,Z*github.com/evenkeel-gpu/evenkeel/telemetryb\x06proto3"
 
 var file_observation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_observation_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_observation_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_observation_proto_goTypes = []any{
 	(GPUState)(0),          // 0: evenkeel.v1.GPUState
 	(*Observation)(nil),    // 1: evenkeel.v1.Observation
-	(*RefusedValues)(nil),  // 2: evenkeel.v1.RefusedValues
-	(*HostVerdict)(nil),    // 3: evenkeel.v1.HostVerdict
-	(*GPUObservation)(nil), // 4: evenkeel.v1.GPUObservation
-	(*Value)(nil),          // 5: evenkeel.v1.Value
-	(*Power)(nil),          // 6: evenkeel.v1.Power
-	(*Idle)(nil),           // 7: evenkeel.v1.Idle
-	(*Contention)(nil),     // 8: evenkeel.v1.Contention
-	(*Fabric)(nil),         // 9: evenkeel.v1.Fabric
-	(*Health)(nil),         // 10: evenkeel.v1.Health
-	(*MIGInstance)(nil),    // 11: evenkeel.v1.MIGInstance
-	(*Member)(nil),         // 12: evenkeel.v1.Member
-	(*HungCall)(nil),       // 13: evenkeel.v1.HungCall
-	(Quality)(0),           // 14: evenkeel.v1.Quality
+	(*Air)(nil),            // 2: evenkeel.v1.Air
+	(*RefusedValues)(nil),  // 3: evenkeel.v1.RefusedValues
+	(*HostVerdict)(nil),    // 4: evenkeel.v1.HostVerdict
+	(*GPUObservation)(nil), // 5: evenkeel.v1.GPUObservation
+	(*Value)(nil),          // 6: evenkeel.v1.Value
+	(*Power)(nil),          // 7: evenkeel.v1.Power
+	(*Idle)(nil),           // 8: evenkeel.v1.Idle
+	(*Contention)(nil),     // 9: evenkeel.v1.Contention
+	(*Fabric)(nil),         // 10: evenkeel.v1.Fabric
+	(*Health)(nil),         // 11: evenkeel.v1.Health
+	(*MIGInstance)(nil),    // 12: evenkeel.v1.MIGInstance
+	(*Member)(nil),         // 13: evenkeel.v1.Member
+	(*HungCall)(nil),       // 14: evenkeel.v1.HungCall
+	(Quality)(0),           // 15: evenkeel.v1.Quality
 }
 var file_observation_proto_depIdxs = []int32{
-	3,  // 0: evenkeel.v1.Observation.host:type_name -> evenkeel.v1.HostVerdict
-	4,  // 1: evenkeel.v1.Observation.gpus:type_name -> evenkeel.v1.GPUObservation
-	2,  // 2: evenkeel.v1.Observation.refused:type_name -> evenkeel.v1.RefusedValues
-	0,  // 3: evenkeel.v1.GPUObservation.state:type_name -> evenkeel.v1.GPUState
-	5,  // 4: evenkeel.v1.GPUObservation.values:type_name -> evenkeel.v1.Value
-	6,  // 5: evenkeel.v1.GPUObservation.power:type_name -> evenkeel.v1.Power
-	7,  // 6: evenkeel.v1.GPUObservation.idle:type_name -> evenkeel.v1.Idle
-	8,  // 7: evenkeel.v1.GPUObservation.contention:type_name -> evenkeel.v1.Contention
-	9,  // 8: evenkeel.v1.GPUObservation.fabric:type_name -> evenkeel.v1.Fabric
-	10, // 9: evenkeel.v1.GPUObservation.health:type_name -> evenkeel.v1.Health
-	11, // 10: evenkeel.v1.GPUObservation.mig:type_name -> evenkeel.v1.MIGInstance
-	12, // 11: evenkeel.v1.GPUObservation.members:type_name -> evenkeel.v1.Member
-	13, // 12: evenkeel.v1.GPUObservation.hung:type_name -> evenkeel.v1.HungCall
-	14, // 13: evenkeel.v1.Value.quality:type_name -> evenkeel.v1.Quality
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	4,  // 0: evenkeel.v1.Observation.host:type_name -> evenkeel.v1.HostVerdict
+	5,  // 1: evenkeel.v1.Observation.gpus:type_name -> evenkeel.v1.GPUObservation
+	3,  // 2: evenkeel.v1.Observation.refused:type_name -> evenkeel.v1.RefusedValues
+	2,  // 3: evenkeel.v1.Observation.air:type_name -> evenkeel.v1.Air
+	0,  // 4: evenkeel.v1.GPUObservation.state:type_name -> evenkeel.v1.GPUState
+	6,  // 5: evenkeel.v1.GPUObservation.values:type_name -> evenkeel.v1.Value
+	7,  // 6: evenkeel.v1.GPUObservation.power:type_name -> evenkeel.v1.Power
+	8,  // 7: evenkeel.v1.GPUObservation.idle:type_name -> evenkeel.v1.Idle
+	9,  // 8: evenkeel.v1.GPUObservation.contention:type_name -> evenkeel.v1.Contention
+	10, // 9: evenkeel.v1.GPUObservation.fabric:type_name -> evenkeel.v1.Fabric
+	11, // 10: evenkeel.v1.GPUObservation.health:type_name -> evenkeel.v1.Health
+	12, // 11: evenkeel.v1.GPUObservation.mig:type_name -> evenkeel.v1.MIGInstance
+	13, // 12: evenkeel.v1.GPUObservation.members:type_name -> evenkeel.v1.Member
+	14, // 13: evenkeel.v1.GPUObservation.hung:type_name -> evenkeel.v1.HungCall
+	15, // 14: evenkeel.v1.Value.quality:type_name -> evenkeel.v1.Quality
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_observation_proto_init() }
@@ -2082,17 +2375,18 @@ func file_observation_proto_init() {
 		return
 	}
 	file_frame_proto_init()
-	file_observation_proto_msgTypes[2].OneofWrappers = []any{}
+	file_observation_proto_msgTypes[1].OneofWrappers = []any{}
 	file_observation_proto_msgTypes[3].OneofWrappers = []any{}
-	file_observation_proto_msgTypes[5].OneofWrappers = []any{}
-	file_observation_proto_msgTypes[8].OneofWrappers = []any{}
+	file_observation_proto_msgTypes[4].OneofWrappers = []any{}
+	file_observation_proto_msgTypes[6].OneofWrappers = []any{}
+	file_observation_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_observation_proto_rawDesc), len(file_observation_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

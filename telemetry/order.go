@@ -17,6 +17,7 @@ const (
 	StepTimeSlice   StepKind = "time_slice"
 	StepComputeMode StepKind = "compute_mode"
 	StepSignal      StepKind = "signal"
+	StepPreempt     StepKind = "preempt" // end a process tree: signal, grace, KILL, released at the device
 	StepFreeze      StepKind = "freeze"
 	StepThaw        StepKind = "thaw"
 	StepCheckpoint  StepKind = "checkpoint"
@@ -112,6 +113,13 @@ type Order struct {
 	// Lease is how long the effect may last unless renewed.
 	Lease Duration `json:"lease,omitempty"`
 }
+
+// AskedAt is the send time of an order that only asks what became of the one
+// with its id: by no clock is it an order that may still be begun.
+var AskedAt = time.Unix(1, 0)
+
+// Asks says that the order begins nothing.
+func (o *Order) Asks() bool { return o.SentAt.Equal(AskedAt) }
 
 // Check refuses an order that no agent could carry out safely.
 func (o *Order) Check() error {

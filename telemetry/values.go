@@ -66,6 +66,31 @@ func withColumn[T uint32 | uint64](g *GPU, c []T, link int, v, scale float64) ([
 	return c, true
 }
 
+// linkFlag and withLinkFlag are for a column of 0 or 1. A 0 is a bit of the down
+// mask: in the column it could not be told from the hole that the link's other
+// columns have.
+func linkFlag(g *GPU, c []uint32, link int) (float64, bool) {
+	if link >= 0 && link < MaxLinks && g.GetLinkDownMask()>>link&1 == 1 {
+		return 0, true
+	}
+	if v, ok := column(g, c, link, 1); ok && v == 1 {
+		return 1, true
+	}
+	return 0, false
+}
+
+func withLinkFlag(g *GPU, c []uint32, link int, v float64) ([]uint32, bool) {
+	if link < 0 || link >= MaxLinks || v != 0 && v != 1 {
+		return c, false
+	}
+	if v == 0 {
+		g.SetLinkDownMask(g.GetLinkDownMask() | 1<<link)
+		return c, true
+	}
+	g.SetLinkDownMask(g.GetLinkDownMask() &^ (1 << link))
+	return withColumn(g, c, link, v, 1)
+}
+
 // Lookup returns the row and series of an id.
 func Lookup(id ID) (*Row, *Series, bool) {
 	for i := range Catalog {

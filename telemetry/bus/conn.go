@@ -74,12 +74,13 @@ type Conn struct {
 	again      chan struct{}        // closed and made anew each time it stands again
 	lastAsync  map[string]time.Time // when an error out of band was logged, by subject and text
 	lastReason string               // of the connection errors logged, so that each is said once
+	few        map[string]bool      // streams on too few servers, of which that was said
 }
 
 // Connect begins a connection and returns without waiting for the server: it
 // is tried again for as long as it takes. Ready waits for it.
 func Connect(o Options) (*Conn, error) {
-	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, lastAsync: map[string]time.Time{}, connected: make(chan struct{}), again: make(chan struct{})}
+	c := &Conn{log: o.Log, subs: map[*nats.Subscription]struct{}{}, lastAsync: map[string]time.Time{}, connected: make(chan struct{}), again: make(chan struct{}), few: map[string]bool{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

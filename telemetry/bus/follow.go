@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -83,11 +84,15 @@ func (f *follower) session(ctx context.Context) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cons, err := f.c.js.CreateConsumer(opening, f.stream, f.config())
+	config := f.config()
+	config.Name = rand.Text() // known here even if the answer is not waited for
+	cons, err := f.c.js.CreateConsumer(opening, f.stream, config)
+	if err == nil || opening.Err() != nil {
+		defer f.remove(config.Name)
+	}
 	if err != nil {
 		return err
 	}
-	defer f.remove(cons.CachedInfo().Name)
 	it, err := cons.Messages(jetstream.PullMaxMessages(256), jetstream.PullExpiry(30*time.Second), jetstream.PullHeartbeat(5*time.Second))
 	if err != nil {
 		return err
@@ -177,7 +182,7 @@ func (f *follower) remove(name string) {
 	if !f.c.nc.IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := f.c.js.DeleteConsumer(ctx, f.stream, name); err != nil {
 		f.c.log.Debug("consumer not removed; it ends by itself", "stream", f.stream, "err", err)

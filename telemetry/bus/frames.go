@@ -41,15 +41,47 @@ func (c *Conn) Frames(fn func(subject string, data []byte)) (stop func(), err er
 	return c.raw(telemetry.AllFrames, fn)
 }
 
+// FramesOf is Frames for a share of the fleet.
+func (c *Conn) FramesOf(share telemetry.PartitionSet, fn func(subject string, data []byte)) (stop func(), err error) {
+	return c.share(telemetry.FamilyFrame, telemetry.AllFrames, share, fn)
+}
+
 // Backfills calls fn with subject and payload of every old frame.
 func (c *Conn) Backfills(fn func(subject string, data []byte)) (stop func(), err error) {
 	return c.raw(telemetry.AllBackfill, fn)
+}
+
+// BackfillsOf is Backfills for a share of the fleet.
+func (c *Conn) BackfillsOf(share telemetry.PartitionSet, fn func(subject string, data []byte)) (stop func(), err error) {
+	return c.share(telemetry.FamilyBackfill, telemetry.AllBackfill, share, fn)
 }
 
 // Observations calls fn with subject and payload of every observation. fn must
 // only enqueue; the payload is its to keep.
 func (c *Conn) Observations(fn func(subject string, data []byte)) (stop func(), err error) {
 	return c.raw(telemetry.AllObservations, fn)
+}
+
+// share subscribes to each partition, or to all at once.
+func (c *Conn) share(family, all string, share telemetry.PartitionSet, fn func(string, []byte)) (stop func(), err error) {
+	if share == telemetry.AllPartitions {
+		return c.raw(all, fn)
+	}
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for p := range share.All() {
+		s, err := c.raw(telemetry.PartitionWildcard(family, p), fn)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, s)
+	}
+	return stop, nil
 }
 
 func (c *Conn) raw(subject string, fn func(string, []byte)) (func(), error) {

@@ -186,15 +186,46 @@ func transient(err error) bool {
 // sequence. A record that cannot be read is an error: to act on half a journal
 // is worse than not to act.
 func (c *Conn) Replay(ctx context.Context, fn func(seq uint64, r telemetry.Record) error) (last uint64, err error) {
-	last, err = c.replay(ctx, fn)
+	last, err = c.replay(ctx, 0, fn)
 	if err != nil {
 		return last, fmt.Errorf("replay the journal: %w", err)
 	}
 	return last, nil
 }
 
-func (c *Conn) replay(ctx context.Context, fn func(uint64, telemetry.Record) error) (last uint64, err error) {
-	f := &follower{c: c, stream: StreamJournal, start: start{policy: jetstream.DeliverAllPolicy}}
+// Resume is Replay from the last snapshot on, which holds what came before it.
+// Without one it begins at the first record.
+func (c *Conn) Resume(ctx context.Context, fn func(seq uint64, r telemetry.Record) error) (last uint64, err error) {
+	from, err := c.lastSnapshot(ctx)
+	if err == nil {
+		last, err = c.replay(ctx, from, fn)
+	}
+	if err != nil {
+		return last, fmt.Errorf("replay the journal from its last snapshot: %w", err)
+	}
+	return last, nil
+}
+
+// lastSnapshot is the place of the newest snapshot, 0 if there is none.
+func (c *Conn) lastSnapshot(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s, err := c.js.Stream(ctx, StreamJournal)
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.GetLastMsgForSubject(ctx, telemetry.JournalSubject(telemetry.TopicSnapshot))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Sequence, nil
+}
+
+func (c *Conn) replay(ctx context.Context, from uint64, fn func(uint64, telemetry.Record) error) (last uint64, err error) {
+	f := &follower{c: c, stream: StreamJournal, start: start{policy: jetstream.DeliverAllPolicy}, next: from}
 	end, err := f.check(ctx)
 	if err != nil {
 		return 0, err

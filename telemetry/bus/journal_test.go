@@ -60,6 +60,43 @@ func TestJournalIsCompareAndAppend(t *testing.T) {
 	})
 }
 
+// A start reads from the newest snapshot, wherever it is, and from the first
+// record where there is none.
+func TestJournalIsResumedFromItsLastSnapshot(t *testing.T) {
+	everywhere(t, func(t *testing.T, w world) {
+		ctx := bounded(t)
+		c := w.connect(t, bus.UserRebalancer)
+		read := func() (ids string, last uint64) {
+			t.Helper()
+			last, err := c.Resume(ctx, func(seq uint64, r telemetry.Record) error {
+				ids += fmt.Sprintf(" %d%s", seq, r.ID)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ids, last
+		}
+		if ids, last := read(); ids != "" || last != 0 {
+			t.Errorf("an empty journal: %q to %d", ids, last)
+		}
+		for i, step := range []struct {
+			id    string
+			topic telemetry.Topic
+			want  string
+		}{{"a", telemetry.TopicIntent, " 1a"}, {"b", telemetry.TopicOutcome, " 1a 2b"}, {"s", telemetry.TopicSnapshot, " 3s"}, {"c", telemetry.TopicOutcome, " 3s 4c"}, {"t", telemetry.TopicSnapshot, " 5t"}, {"d", telemetry.TopicIntent, " 5t 6d"}} {
+			r := record(step.id)
+			r.Topic = step.topic
+			if _, err := c.Append(ctx, uint64(i), r); err != nil {
+				t.Fatal(err)
+			}
+			if ids, last := read(); ids != step.want || last != uint64(i+1) {
+				t.Errorf("after %s: %q to %d, want %q", step.id, ids, last, step.want)
+			}
+		}
+	})
+}
+
 // TestJournalHasOneWinner lets writers race for each sequence.
 func TestJournalHasOneWinner(t *testing.T) {
 	w := startInProcess(t, nil)

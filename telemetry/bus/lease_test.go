@@ -253,7 +253,8 @@ func startProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-func (p *proxy) copy(to io.Writer, from io.Reader, pauses ...*atomic.Bool) {
+func (p *proxy) copy(to io.WriteCloser, from io.Reader, pauses ...*atomic.Bool) {
+	defer to.Close() // what one side ends the other sees
 	paused := func() bool {
 		return slices.ContainsFunc(pauses, func(b *atomic.Bool) bool { return b.Load() })
 	}

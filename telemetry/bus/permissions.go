@@ -8,7 +8,8 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
-// Users beside the two of each node (telemetry.ExporterUser, AgentUser).
+// Users beside the two of each node (telemetry.ExporterUser, AgentUser). The
+// collectors of a share may be collector.<partitions>, such as collector.0-31.
 const (
 	UserCollector  = "collector"
 	UserRebalancer = "rebalancer"
@@ -39,6 +40,13 @@ type Rights struct {
 func Permissions(user string) (Rights, error) {
 	role, token, of := strings.Cut(user, ".")
 	inbox := telemetry.InboxPrefix(user) + ".>"
+	if of && role == UserCollector {
+		share, err := telemetry.ParsePartitionToken(token)
+		if err != nil {
+			return Rights{}, fmt.Errorf("bus user %q: %w", user, err)
+		}
+		return shareRights(share, inbox), nil
+	}
 	if of {
 		node, err := telemetry.DecodeNode(token)
 		if err != nil {
@@ -49,14 +57,14 @@ func Permissions(user string) (Rights, error) {
 	switch role {
 	case UserCollector:
 		return Rights{
-			Publish: append(streamRights(),
-				telemetry.AllObservations, telemetry.ControlSubject("*"), leaseSubject(LeaseCollector)),
+			Publish: append(append(streamRights(), telemetry.AllObservations, telemetry.ControlSubject("*"), telemetry.InventorySubject(telemetry.SourceFile)),
+				collectorLeases(LeaseCollector, LeaseCollector+".*")...),
 			Subscribe: []string{telemetry.AllFrames, telemetry.AllBackfill, telemetry.AllObservations, telemetry.AllEvents, telemetry.AllReceipts, inbox},
 		}, nil
 	case UserRebalancer:
 		return Rights{
 			Publish: append(streamRights(), "$JS.API.STREAM.MSG.GET."+StreamJournal,
-				telemetry.AllOrders, telemetry.AllJournal, telemetry.AllInventories, leaseSubject(LeaseRebalancer)),
+				telemetry.AllOrders, telemetry.AllJournal, telemetry.AllInventories, leaseKey(LeaseRebalancer)),
 			Subscribe: []string{telemetry.AllObservations, telemetry.AllEvents, telemetry.AllReceipts, telemetry.ControlSubject("*"), inbox},
 			Answers:   time.Minute,
 		}, nil
@@ -65,6 +73,31 @@ func Permissions(user string) (Rights, error) {
 			telemetry.AllEvents, telemetry.AllReceipts, telemetry.AllInventories, telemetry.AllJournal}}, nil
 	}
 	return Rights{}, unknownUser(user)
+}
+
+// shareRights are those of a collector that serves a share of the fleet and
+// connects as collector.<share>: it cannot speak for the rest.
+func shareRights(share telemetry.PartitionSet, inbox string) Rights {
+	r := Rights{
+		Publish:   append(append(streamRights(), telemetry.ControlSubject("*")), collectorLeases(CollectorLease(share))...),
+		Subscribe: []string{telemetry.AllEvents, telemetry.AllReceipts, inbox},
+	}
+	for p := range share.All() {
+		observations := telemetry.PartitionWildcard(telemetry.FamilyObservation, p)
+		r.Publish = append(r.Publish, observations)
+		r.Subscribe = append(r.Subscribe, telemetry.PartitionWildcard(telemetry.FamilyFrame, p), telemetry.PartitionWildcard(telemetry.FamilyBackfill, p), observations)
+	}
+	return r
+}
+
+// collectorLeases are the keys to hold leases with these names and to wait for
+// them.
+func collectorLeases(names ...string) []string {
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, leaseKey(name), leaseKey(waitingPrefix+name))
+	}
+	return keys
 }
 
 func nodeRights(user, role, node, inbox string) (Rights, error) {
@@ -89,10 +122,8 @@ func nodeRights(user, role, node, inbox string) (Rights, error) {
 }
 
 func unknownUser(user string) error {
-	return fmt.Errorf("bus user %q: want x.<node>, a.<node>, %s, %s or %s", user, UserCollector, UserRebalancer, UserReader)
+	return fmt.Errorf("bus user %q: want x.<node>, a.<node>, %[2]s, %[2]s.<partitions>, %[3]s or %[4]s", user, UserCollector, UserRebalancer, UserReader)
 }
-
-func leaseSubject(name string) string { return (&Lease{name: name}).subject() }
 
 // streamRights let a user make and read our streams, but not empty, change or
 // remove them.

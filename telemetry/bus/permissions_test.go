@@ -36,7 +36,7 @@ func TestPermissionsOfANodeNameOnlyIt(t *testing.T) {
 }
 
 func TestPermissionsRefuseUnknownUsers(t *testing.T) {
-	for _, user := range []string{"", "root", "x.", "x.Node", "y.node1", "x.node1.", "a.*", "x.>", "collector.node1"} {
+	for _, user := range []string{"", "root", "x.", "x.Node", "y.node1", "x.node1.", "a.*", "x.>", "collector.node1", "collector.64", "collector.31-0", "collector.0-15_16-31", "collector.", "rebalancer.0-31"} {
 		if _, err := bus.Permissions(user); err == nil {
 			t.Errorf("%q has rights", user)
 		}
@@ -80,6 +80,15 @@ func TestServerConfigRefuses(t *testing.T) {
 		"two secrets":      func(o *bus.ServerOptions) { o.Users[0].NKey = "UABC" },
 		"no NKey":          func(o *bus.ServerOptions) { o.Users = []bus.User{{Name: bus.UserReader, NKey: "UABC"}} },
 		"key without cert": func(o *bus.ServerOptions) { o.KeyFile = "/key" },
+		"cluster of nobody": func(o *bus.ServerOptions) {
+			o.Name, o.Cluster = "a", &bus.ClusterOptions{Name: "c", User: "u", Password: "p"}
+		},
+		"cluster without a secret": func(o *bus.ServerOptions) {
+			o.Name, o.Cluster = "a", &bus.ClusterOptions{Name: "c", Routes: []string{"h:6222"}}
+		},
+		"server of a cluster without a name": func(o *bus.ServerOptions) {
+			o.Cluster = &bus.ClusterOptions{Name: "c", Routes: []string{"h:6222"}, User: "u", Password: "p"}
+		},
 	} {
 		o := good
 		o.Users = slices.Clone(good.Users)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,18 @@ type ServerOptions struct {
 	// compulsory.
 	CertFile, KeyFile, CAFile string
 	Users                     []User
+	// Cluster makes it one of several servers; Name must differ between them.
+	Cluster *ClusterOptions
+}
+
+// ClusterOptions describe a server's place among others.
+type ClusterOptions struct {
+	Name     string
+	Host     string // loopback unless set
+	Port     int    // 6222 unless set
+	Routes   []string
+	User     string
+	Password string
 }
 
 // ServerConfig renders the configuration file of a nats-server with our users
@@ -64,6 +77,9 @@ func ServerConfig(o ServerOptions) (string, error) {
 		w.line("max_file_store: %d", o.MaxStoreBytes)
 	}
 	w.close()
+	if o.Cluster != nil {
+		w.cluster(o)
+	}
 	w.tls(o)
 	w.open("authorization")
 	w.line("users: [")
@@ -102,6 +118,36 @@ func (w *confWriter) quote(s string) string {
 }
 
 func (w *confWriter) fail(err error) { w.err = errors.Join(w.err, err) }
+
+// cluster refuses what would let anybody become a server of the cluster, which
+// may say anything in anybody's name.
+func (w *confWriter) cluster(o ServerOptions) {
+	c, host, port := *o.Cluster, o.Cluster.Host, o.Cluster.Port
+	switch {
+	case o.Name == "":
+		w.fail(errors.New("server config: a server of a cluster needs a name of its own"))
+	case c.Name == "" || len(c.Routes) == 0:
+		w.fail(errors.New("server config: a cluster needs a name and routes to its servers"))
+	case c.User == "" || c.Password == "":
+		w.fail(errors.New("server config: a cluster needs a user and a password for its routes"))
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if port == 0 {
+		port = 6222
+	}
+	w.open("cluster")
+	w.line("name: %s", w.quote(c.Name))
+	w.line("listen: %s", w.quote(net.JoinHostPort(host, strconv.Itoa(port))))
+	w.line("authorization { user: %s, password: %s, timeout: 5 }", w.quote(c.User), w.quote(c.Password))
+	w.line("routes: [")
+	for _, r := range c.Routes {
+		w.line("  %s", w.quote((&url.URL{Scheme: "nats", User: url.UserPassword(c.User, c.Password), Host: r}).String()))
+	}
+	w.line("]")
+	w.close()
+}
 
 func (w *confWriter) tls(o ServerOptions) {
 	if o.CertFile == "" {

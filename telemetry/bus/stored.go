@@ -89,8 +89,14 @@ func (c *Conn) PublishInventory(ctx context.Context, inv telemetry.Inventory) er
 func (c *Conn) Inventories(ctx context.Context, fn func(telemetry.Inventory)) (stop func(), err error) {
 	return c.background(ctx, StreamInventory, start{policy: jetstream.DeliverAllPolicy}, func(_ uint64, m jetstream.Msg) {
 		var inv telemetry.Inventory
-		if c.decode(m, &inv) {
-			fn(inv)
+		if !c.decode(m, &inv) {
+			return
 		}
+		if m.Subject() != telemetry.InventorySubject(inv.Source) {
+			c.malformed.Add(1) // the subject is what the server enforced
+			c.log.Warn("inventory left out: it speaks for another source than that of its subject", "subject", m.Subject(), "source", inv.Source)
+			return
+		}
+		fn(inv)
 	})
 }

@@ -159,14 +159,32 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) err
 		return fmt.Errorf("is there with subjects %v and %d messages per subject, want %v and %d: it is not ours; remove or rename it",
 			is.Subjects, is.MaxMsgsPerSubject, cfg.Subjects, cfg.MaxMsgsPerSubject)
 	}
+	c.tooFew(cfg.Name, is.Replicas, cfg.Replicas)
 	return nil
 }
 
+// tooFew says once that a stream is on fewer servers than it should be. It is
+// not changed here: that is no right of the processes.
+func (c *Conn) tooFew(stream string, is, want int) {
+	c.mu.Lock()
+	said := c.few[stream]
+	c.few[stream] = is < want
+	c.mu.Unlock()
+	if is < want && !said {
+		c.log.Warn("a stream is on fewer servers than the file asks for; `nats stream edit` changes it",
+			"stream", stream, "replicas", is, "want", want)
+	}
+}
+
 func (c *Conn) ensureLease(ctx context.Context, replicas int) error {
-	if _, err := c.js.Stream(ctx, streamLease); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	have, err := c.js.Stream(ctx, streamLease)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err == nil {
+			c.tooFew(streamLease, have.CachedInfo().Config.Replicas, replicas)
+		}
 		return err
 	}
-	_, err := c.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+	_, err = c.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: BucketLease, Description: "leases of leadership", History: 1,
 		MaxBytes: 1 << 20, Storage: jetstream.FileStorage, Replicas: replicas,
 		LimitMarkerTTL: time.Minute,

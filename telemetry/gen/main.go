@@ -173,13 +173,21 @@ message Description {
   string serial = 6;
 }
 
-// Member is a process, pod or job step that holds a GPU or a part of it.
+// Member is a process, pod or job step that holds a GPU or a part of it. A
+// process is <pid>@<start in clock ticks since boot>+<boot id>.
 message Member {
   string id = 1;
+  // proc: a process that the node's agent may act on. unknown: nobody's.
   string kind = 2;
   string uuid = 3;
   optional uint32 gi = 4;
   uint64 memory_bytes = 5;
+  // Reference of the workload, where the node itself can tell: kind proc.
+  string workload = 6;
+  // User that runs it.
+  string owner = 7;
+  // Its command's short name.
+  string name = 8;
 }
 
 // HungCall names a driver call that has not returned.
@@ -209,6 +217,8 @@ const gpuTail = `
   uint64 generation = 1010;
   // Which links the columns 200–299 hold; the others are holes, not zeros.
   uint64 link_mask = 1011;
+  // Links that are there and down: nvlink_up is 0, other columns have holes.
+  uint64 link_down_mask = 1012;
 }
 `
 
@@ -301,6 +311,10 @@ func accessors() []byte {
 				fmt.Fprintf(&get, "case %s:\nreturn bit(g.Get%s(), %d), g.Has%s()\n", constName(r, s), f, i, f)
 				fmt.Fprintf(&set, "case %s:\ng.Set%s(withBit(g.Get%s(), %d, v))\nreturn true\n", constName(r, s), f, f, i)
 				fmt.Fprintf(&clr, "case %s:\ng.Clear%s()\n", constName(r, s), f)
+			case r.Per == telemetry.PerLink && r.Max == 1:
+				f := protoCamel(s.Field)
+				fmt.Fprintf(&lget, "case %s:\nreturn linkFlag(g, g.Get%s(), link)\n", constName(r, s), f)
+				fmt.Fprintf(&lset, "case %s:\nc, ok := withLinkFlag(g, g.Get%s(), link, v)\nif ok { g.Set%s(c) }\nreturn ok\n", constName(r, s), f, f)
 			case r.Per == telemetry.PerLink:
 				f := protoCamel(s.Field)
 				fmt.Fprintf(&lget, "case %s:\nreturn column(g, g.Get%s(), link, %g)\n", constName(r, s), f, r.Wire.Scale)
