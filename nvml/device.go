@@ -227,7 +227,9 @@ func (d *device) Fields(fields []exporter.Field) error {
 		return err
 	}
 	for i := range fields {
-		fields[i].Value, fields[i].Err = element(&d.batch[i])
+		f := &fields[i]
+		f.Value, f.Err = element(&d.batch[i])
+		f.Word = nvml.ValueType(d.batch[i].ValueType) == nvml.VALUE_TYPE_UNSIGNED_INT
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ type library struct {
 	shutdown unsafe.Pointer
 	inits    int
 	lib      nvml.Interface
+
+	eventWait unsafe.Pointer // the newest version of the function; of has
 }
 
 // open looks at the library and initialises it through pointers of its own
@@ -103,6 +105,12 @@ func (l *library) open() error {
 	l.inits++
 	if l.lib == nil {
 		l.lib = lib
+	}
+	l.eventWait = nil
+	for _, s := range waits {
+		if has[s] && l.eventWait == nil {
+			l.eventWait = find(handle, names[s])
+		}
 	}
 	l.has.Store(has) // last: it says that lib is there
 	return nil

@@ -18,7 +18,7 @@ type Source struct {
 	library
 
 	mu      sync.Mutex // one enumeration at a time
-	pending map[int]chan lookup
+	pending map[int]pending
 
 	known   sync.Mutex // guards what follows; never held across a driver call
 	opens   int
@@ -26,11 +26,19 @@ type Source struct {
 	byUUID  map[string]*device
 
 	outstanding atomic.Int32 // lookups under way
+
+	ears ears
 }
 
 // lookupWait bounds what one device may hold up an enumeration. Without
 // persistence a first lookup brings the device up, which takes seconds.
 const lookupWait = 5 * time.Second
+
+// pending is a lookup under way.
+type pending struct {
+	done  chan lookup
+	since time.Time
+}
 
 // lookup is what came of looking for the device at an index.
 type lookup struct {
@@ -44,7 +52,7 @@ var _ exporter.Source = (*Source)(nil)
 
 // New makes a Source. It loads nothing before Open.
 func New(opts ...Option) *Source {
-	s := &Source{pending: map[int]chan lookup{}, byIndex: map[int]exporter.Identity{}, byUUID: map[string]*device{}}
+	s := &Source{pending: map[int]pending{}, byIndex: map[int]exporter.Identity{}, byUUID: map[string]*device{}}
 	s.path = apply(opts).path
 	return s
 }
@@ -59,12 +67,16 @@ func (s *Source) Open() error {
 	defer s.known.Unlock()
 	s.opens++
 	clear(s.byUUID) // handles of an earlier start
+	s.openEars()
 	return nil
 }
 
-// Close releases the library. It leaves it open while a lookup is outstanding:
-// pulled from under it, that could take the process down.
+// Close releases the library. It leaves it open while a lookup or a wait for
+// events is outstanding: pulled from under it, that could take the process down.
 func (s *Source) Close() error {
+	if err := s.deafen(); err != nil {
+		return err
+	}
 	if s.outstanding.Load() > 0 {
 		return &exporter.DriverError{Call: "nvmlDeviceGetHandleByIndex_v2", Fault: exporter.Hung}
 	}
@@ -135,11 +147,13 @@ func (s *Source) Devices() ([]exporter.Found, error) {
 // whose lookup hangs is reported so and does not hold up the others.
 func (s *Source) find(index int) exporter.Found {
 	for {
-		if s.pending[index] == nil {
-			s.pending[index] = s.begin(index)
+		p, asked := s.pending[index]
+		if !asked {
+			p = pending{s.begin(index), time.Now()}
+			s.pending[index] = p
 		}
 		select {
-		case l := <-s.pending[index]:
+		case l := <-p.done:
 			delete(s.pending, index)
 			s.known.Lock()
 			stale := l.opens != s.opens
@@ -149,7 +163,8 @@ func (s *Source) find(index int) exporter.Found {
 			}
 			return s.found(index, l)
 		case <-time.After(lookupWait):
-			return s.found(index, lookup{err: &exporter.DriverError{Call: "nvmlDeviceGetHandleByIndex_v2", Fault: exporter.Hung}})
+			err := &exporter.DriverError{Call: "nvmlDeviceGetHandleByIndex_v2", Fault: exporter.Hung}
+			return s.found(index, lookup{err: fmt.Errorf("no answer for %.1f s: %w", time.Since(p.since).Seconds(), err)})
 		}
 	}
 }
@@ -161,9 +176,9 @@ func (s *Source) begin(index int) chan lookup {
 	done := make(chan lookup, 1)
 	s.outstanding.Add(1)
 	go func() {
-		defer s.outstanding.Add(-1)
 		l := s.lookup(index)
 		l.opens = opens
+		s.outstanding.Add(-1) // before it is told: who hears of it may close
 		done <- l
 	}()
 	return done

@@ -69,6 +69,8 @@ func readAll(d exporter.Device) reading {
 		newer, err := d.BusySamples(last.Micros, nil)
 		put("newer_samples", float64(len(newer)), err)
 	}
+	processes, err := d.(exporter.ProcessLister).Processes(nil)
+	put("processes", float64(len(processes)), err)
 	batch := []exporter.Field{
 		{ID: exporter.FieldMemoryTemperature}, {ID: exporter.FieldEnergyMillijoules}, {ID: 190},
 		{ID: exporter.FieldTLimitSlowdown}, {ID: exporter.FieldThrottlePowerNs}, {ID: 9999},
@@ -131,7 +133,7 @@ func TestStillWorld(t *testing.T) {
 			"temp": 60 + n, "margin": 27 - n, "slowdown": 89, "mem_limit": 95, "power": 500 + n,
 			"limit": 700, "default": 700, "min": 200, "max": 700,
 			"clock_sm": 1980e6, "clock_graphics": 1980e6, "clock_memory": 2619e6, "clock_video": 1545e6,
-			"reasons": 0, "samples": 120, "last_sample": 0.90 + n/100, "newer_samples": 0,
+			"reasons": 0, "samples": 120, "last_sample": 0.90 + n/100, "newer_samples": 0, "processes": 0,
 			"field82": 65 + n, "field83": 1e9 + n*1e6, "field190": 700e3, "field194": -2, "field74": 0,
 			"field138": 18 * (300 + n) * (1 << 20), // KiB over all links
 		}
@@ -155,8 +157,8 @@ func TestStillWorld(t *testing.T) {
 			t.Errorf("driver %+v", d)
 		}
 		// 7 readings, 3 for the limits, 4 clocks, reasons, 2 times 2 for samples,
-		// a batch, and 3 for the driver.
-		if i > 0 && r.Calls-list[i-1].Calls != 23 {
+		// 3 lists of processes, a batch, and 3 for the driver.
+		if i > 0 && r.Calls-list[i-1].Calls != 26 {
 			t.Errorf("GPU %d: %d calls counted", i, r.Calls-list[i-1].Calls)
 		}
 	}

@@ -22,18 +22,24 @@ import (
 const helperEnv = "EVENKEEL_NVML_TEST_HELPER"
 
 var helpers = map[string]func(out *json.Encoder) error{
-	"dump":     helpDump,
-	"lacking":  helpLacking,
-	"appears":  helpAppears,
-	"two":      helpTwo,
-	"write":    helpWrite,
-	"headroom": helpHeadroom,
-	"export":   helpExport,
-	"unplug":   helpUnplug,
-	"lookup":   helpLookup,
-	"examine":  helpExamine,
-	"openonce": helpOpenOnce,
-	"cost":     helpCost,
+	"dump":      helpDump,
+	"lacking":   helpLacking,
+	"appears":   helpAppears,
+	"two":       helpTwo,
+	"write":     helpWrite,
+	"headroom":  helpHeadroom,
+	"export":    helpExport,
+	"unplug":    helpUnplug,
+	"lookup":    helpLookup,
+	"examine":   helpExamine,
+	"openonce":  helpOpenOnce,
+	"cost":      helpCost,
+	"processes": helpProcesses,
+	"holders":   helpHolders,
+	"told":      helpTold,
+	"hear":      helpHear,
+	"register":  helpRegister,
+	"run":       helpRun,
 }
 
 var built struct {

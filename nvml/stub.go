@@ -57,5 +57,11 @@ func (*Writer) SetPowerLimit(string, float64) error { return errNoDriverAccess }
 // Headroom says why there is no driver.
 func (*Writer) Headroom(string) (float64, error) { return 0, errNoDriverAccess }
 
+// Devices says why there are none.
+func (*Writer) Devices() ([]exporter.Found, error) { return nil, errNoDriverAccess }
+
+// Holders says why they are not known.
+func (*Writer) Holders(string) ([]exporter.Process, error) { return nil, errNoDriverAccess }
+
 // Facts says that this build reaches no driver.
 func Facts(opts ...Option) exporter.Facts { return exporter.Facts{Library: apply(opts).path} }

@@ -17,9 +17,11 @@ func TestWithoutCgo(t *testing.T) {
 	_, driver := s.Driver()
 	_, limits := w.PowerLimits("GPU-1")
 	_, headroom := w.Headroom("GPU-1")
+	_, holders := w.Holders("GPU-1")
+	_, found := w.Devices()
 	for name, err := range map[string]error{
 		"Open": s.Open(), "Devices": devices, "Driver": driver,
-		"Writer.Open": w.Open(), "PowerLimits": limits, "Headroom": headroom, "SetPowerLimit": w.SetPowerLimit("GPU-1", 300),
+		"Writer.Open": w.Open(), "PowerLimits": limits, "Headroom": headroom, "Holders": holders, "Writer.Devices": found, "SetPowerLimit": w.SetPowerLimit("GPU-1", 300),
 	} {
 		if exporter.FaultOf(err) != exporter.NoLibrary || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
 			t.Errorf("%s: %v", name, err)

@@ -37,36 +37,82 @@ const (
 	symEventReasons
 	symThrottleReasons
 	symFields
+	symCompute
+	symCompute2
+	symCompute3
+	symMPS
+	symMPS2
+	symMPS3
+	symGraphics
+	symGraphics2
+	symGraphics3
+	symPCIeGeneration
+	symPCIeWidth
+	symPCIeMaxGeneration
+	symPCIeMaxWidth
+	symFabricV
+	symFabric
+	symLinkState
+	symLinkErrors
+	symEventSet
+	symEventSetFree
+	symEventTypes
+	symRegister
+	symEventWait
+	symEventWait2
 	symHandleByUUID
 	symSetLimit
 	symbols
 )
 
 var names = [symbols]string{
-	symDriverVersion:   "nvmlSystemGetDriverVersion",
-	symNVMLVersion:     "nvmlSystemGetNVMLVersion",
-	symCUDAVersion:     "nvmlSystemGetCudaDriverVersion_v2",
-	symName:            "nvmlDeviceGetName",
-	symSerial:          "nvmlDeviceGetSerial",
-	symArchitecture:    "nvmlDeviceGetArchitecture",
-	symUtilization:     "nvmlDeviceGetUtilizationRates",
-	symSamples:         "nvmlDeviceGetSamples",
-	symMemory:          "nvmlDeviceGetMemoryInfo",
-	symMemory2:         "nvmlDeviceGetMemoryInfo_v2",
-	symTemperature:     "nvmlDeviceGetTemperature",
-	symThreshold:       "nvmlDeviceGetTemperatureThreshold",
-	symMargin:          "nvmlDeviceGetMarginTemperature",
-	symPower:           "nvmlDeviceGetPowerUsage",
-	symEnforcedLimit:   "nvmlDeviceGetEnforcedPowerLimit",
-	symLimit:           "nvmlDeviceGetPowerManagementLimit",
-	symDefaultLimit:    "nvmlDeviceGetPowerManagementDefaultLimit",
-	symLimitRange:      "nvmlDeviceGetPowerManagementLimitConstraints",
-	symClock:           "nvmlDeviceGetClockInfo",
-	symEventReasons:    "nvmlDeviceGetCurrentClocksEventReasons",
-	symThrottleReasons: "nvmlDeviceGetCurrentClocksThrottleReasons",
-	symFields:          "nvmlDeviceGetFieldValues",
-	symHandleByUUID:    "nvmlDeviceGetHandleByUUID",
-	symSetLimit:        "nvmlDeviceSetPowerManagementLimit",
+	symDriverVersion:     "nvmlSystemGetDriverVersion",
+	symNVMLVersion:       "nvmlSystemGetNVMLVersion",
+	symCUDAVersion:       "nvmlSystemGetCudaDriverVersion_v2",
+	symName:              "nvmlDeviceGetName",
+	symSerial:            "nvmlDeviceGetSerial",
+	symArchitecture:      "nvmlDeviceGetArchitecture",
+	symUtilization:       "nvmlDeviceGetUtilizationRates",
+	symSamples:           "nvmlDeviceGetSamples",
+	symMemory:            "nvmlDeviceGetMemoryInfo",
+	symMemory2:           "nvmlDeviceGetMemoryInfo_v2",
+	symTemperature:       "nvmlDeviceGetTemperature",
+	symThreshold:         "nvmlDeviceGetTemperatureThreshold",
+	symMargin:            "nvmlDeviceGetMarginTemperature",
+	symPower:             "nvmlDeviceGetPowerUsage",
+	symEnforcedLimit:     "nvmlDeviceGetEnforcedPowerLimit",
+	symLimit:             "nvmlDeviceGetPowerManagementLimit",
+	symDefaultLimit:      "nvmlDeviceGetPowerManagementDefaultLimit",
+	symLimitRange:        "nvmlDeviceGetPowerManagementLimitConstraints",
+	symClock:             "nvmlDeviceGetClockInfo",
+	symEventReasons:      "nvmlDeviceGetCurrentClocksEventReasons",
+	symThrottleReasons:   "nvmlDeviceGetCurrentClocksThrottleReasons",
+	symFields:            "nvmlDeviceGetFieldValues",
+	symCompute:           "nvmlDeviceGetComputeRunningProcesses",
+	symCompute2:          "nvmlDeviceGetComputeRunningProcesses_v2",
+	symCompute3:          "nvmlDeviceGetComputeRunningProcesses_v3",
+	symMPS:               "nvmlDeviceGetMPSComputeRunningProcesses",
+	symMPS2:              "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+	symMPS3:              "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+	symGraphics:          "nvmlDeviceGetGraphicsRunningProcesses",
+	symGraphics2:         "nvmlDeviceGetGraphicsRunningProcesses_v2",
+	symGraphics3:         "nvmlDeviceGetGraphicsRunningProcesses_v3",
+	symPCIeGeneration:    "nvmlDeviceGetCurrPcieLinkGeneration",
+	symPCIeWidth:         "nvmlDeviceGetCurrPcieLinkWidth",
+	symPCIeMaxGeneration: "nvmlDeviceGetMaxPcieLinkGeneration",
+	symPCIeMaxWidth:      "nvmlDeviceGetMaxPcieLinkWidth",
+	symFabricV:           "nvmlDeviceGetGpuFabricInfoV",
+	symFabric:            "nvmlDeviceGetGpuFabricInfo",
+	symLinkState:         "nvmlDeviceGetNvLinkState",
+	symLinkErrors:        "nvmlDeviceGetNvLinkErrorCounter",
+	symEventSet:          "nvmlEventSetCreate",
+	symEventSetFree:      "nvmlEventSetFree",
+	symEventTypes:        "nvmlDeviceGetSupportedEventTypes",
+	symRegister:          "nvmlDeviceRegisterEvents",
+	symEventWait:         "nvmlEventSetWait",
+	symEventWait2:        "nvmlEventSetWait_v2",
+	symHandleByUUID:      "nvmlDeviceGetHandleByUUID",
+	symSetLimit:          "nvmlDeviceSetPowerManagementLimit",
 }
 
 // table says which optional functions the open library has.

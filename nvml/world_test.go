@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,9 +284,13 @@ type tick struct {
 		Joules float64
 	}
 	Calls uint64
+	// Of the first tick in which a GPU has hung for long and another is lost.
+	Metrics string
 }
 
 type ticks struct {
+	e    *exporter.Exporter
+	told bool
 	src  *Source
 	out  *json.Encoder
 	left int
@@ -312,6 +318,7 @@ func (s *ticks) Frame(data []byte) error {
 			Joules float64
 		}{g.GetUuid(), g.GetUp() == 1, g.GetLost(), g.GetHung().GetCall(), g.GetFastAgeMs(), watts, joules})
 	}
+	s.sick(&f, &x)
 	if s.err = s.out.Encode(x); s.err != nil {
 		s.end()
 	}
@@ -319,6 +326,22 @@ func (s *ticks) Frame(data []byte) error {
 		s.end()
 	}
 	return s.err
+}
+
+// sick adds what /metrics says once two GPUs are.
+func (s *ticks) sick(f *telemetry.Frame, x *tick) {
+	hung, lost := false, false
+	for _, g := range f.GetGpus() {
+		hung = hung || g.GetHung().GetForMs() > 1000
+		lost = lost || g.GetLost()
+	}
+	if s.told || !hung || !lost {
+		return
+	}
+	s.told = true
+	rec := httptest.NewRecorder()
+	s.e.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	x.Metrics = rec.Body.String()
 }
 
 // helpExport runs the exporter at ten ticks a second.
@@ -334,30 +357,39 @@ func helpExport(out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
+	sink.e = e
 	return errors.Join(e.Run(ctx), sink.err)
 }
 
-// Through the real library interface: one GPU hangs, one is lost, the others
-// keep their rate.
+// Through the real library interface, eight GPUs: one hangs, one is lost. The
+// other six have no gap over one tick, and /metrics names both.
 func TestFaultIsolationOverTheLibrary(t *testing.T) {
-	path, _ := serve(t, h100, "events: [{at: 2s, for: 2s, gpu: n/1, fault: hung}, {at: 2s, for: 2s, gpu: n/3, fault: lost}]\n")
-	list := help[tick](t, "export", standin(t), path)
-	hung, lost, gaps := 0, 0, 0
+	library := standin(t) // before the world's clock runs
+	eight := strings.Replace(fmt.Sprintf(quick, h100), "gpus: 4", "gpus: 8", 1)
+	scenario, err := sim.ParseScenario([]byte(eight + "events: [{at: 3s, for: 3s, gpu: n/1, fault: hung}, {at: 3s, for: 3s, gpu: n/3, fault: lost}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "world")
+	serveAt(t, scenario, path)
+	list := help[tick](t, "export", library, path, "EVENKEEL_TEST_LONG=1")
+	hung, lost, metrics := 0, 0, ""
+	var missed [8]int // ticks in a row
 	for i, x := range list {
 		if x.Fault != "" && i > 12 {
 			t.Errorf("tick %d: driver fault %q", i, x.Fault)
 		}
-		if len(x.GPUs) != 4 {
+		if metrics += x.Metrics; len(x.GPUs) != 8 {
 			continue
 		}
 		for n, g := range x.GPUs {
-			if n == 1 || n == 3 {
-				continue
-			}
 			// A tick of a loaded machine may be late; a GPU that waits for
-			// another would miss twenty.
-			if !g.Up || g.AgeMs > 100 {
-				gaps++
+			// another would miss thirty.
+			if missed[n]++; g.Up && g.AgeMs <= 100 {
+				missed[n] = 0
+			}
+			if n != 1 && n != 3 && missed[n] > 1 {
+				t.Errorf("tick %d: GPU %d has nothing new since %d ticks", i, n, missed[n])
 			}
 		}
 		if g := x.GPUs[1]; g.Hung != "" {
@@ -369,14 +401,27 @@ func TestFaultIsolationOverTheLibrary(t *testing.T) {
 			lost++
 		}
 	}
-	if hung < 10 || lost < 10 {
-		t.Errorf("hung in %d ticks and lost in %d, want about 20", hung, lost)
+	if hung < 15 || lost < 15 {
+		t.Errorf("hung in %d ticks and lost in %d, want about 30", hung, lost)
 	}
-	if gaps > 3 {
-		t.Errorf("%d gaps of the other GPUs in %d ticks", gaps, len(list))
-	}
-	if g := list[len(list)-1].GPUs[1]; !g.Up || g.Hung != "" {
-		t.Errorf("the hung GPU is not back: %+v", g)
+	last := list[len(list)-1].GPUs
+	for n, g := range last {
+		if !g.Up || g.Hung != "" || g.Lost {
+			t.Errorf("GPU %d is not back: %+v", n, g)
+		}
+		up, fault := 1, ""
+		switch n {
+		case 1:
+			up, fault = 0, "hung"
+		case 3:
+			up, fault = 0, "lost"
+		}
+		if s := fmt.Sprintf("gpu_up{node=%q,uuid=%q} %d\n", "n", g.UUID, up); !strings.Contains(metrics, s) {
+			t.Errorf("GPU %d: no %s", n, s)
+		}
+		if s := fmt.Sprintf("gpu_reader_failing{fault=%q,node=%q,reader=%q,uuid=%q} 1\n", fault, "n", "power", g.UUID); strings.Contains(metrics, s) != (fault != "") {
+			t.Errorf("GPU %d: no %s", n, s)
+		}
 	}
 }
 
@@ -505,7 +550,8 @@ func TestDoctorOverTheLibrary(t *testing.T) {
 		{h100, "", "ok", []string{"hopper", "driver calls a fast tick", "readers that work: utilization, busy, memory"}},
 		{"T4-16GB", "", "ok", []string{"turing", "not on this device", "gpu_temperature_celsius{memory}"}},
 		{h100, "events: [{at: 0s, gpu: n/1, fault: blank}]\n", "warning", []string{"not on this device: gpu_utilization_ratio", "others of this product have it"}},
-		{h100, "events: [{at: 0s, gpu: n/1, fault: lost}]\n", "failure", []string{"Xid 79"}},
+		{h100, "events: [{at: 0s, gpu: n/1, fault: lost}]\n", "failure", []string{"gpu 1 nvmlDeviceGetHandleByIndex_v2: lost", "Xid 79"}},
+		{h100, "events: [{at: 0s, gpu: n/1, fault: hung}]\n", "failure", []string{"gpu 1 no answer for 5.0 s: nvmlDeviceGetHandleByIndex_v2: hung"}},
 	} {
 		path, stop := serve(t, c.model, c.events)
 		time.Sleep(200 * time.Millisecond)

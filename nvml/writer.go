@@ -12,23 +12,39 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
-// Writer changes the GPUs of this node. Every call reaches the device; nothing
-// is cached, so a handle is looked up by UUID each time.
-type Writer struct{ library }
+// Writer changes the GPUs of this node, which it finds as a Source does. Every
+// call reaches the device; no value is cached, and to change a device its handle
+// is looked up by UUID each time.
+type Writer struct{ *Source }
 
-// NewWriter makes a Writer. It loads nothing before Open.
-func NewWriter(opts ...Option) *Writer {
-	w := &Writer{}
-	w.path = apply(opts).path
-	return w
+// NewWriter makes a Writer. It loads nothing before Open, which may be called
+// again when the driver has gone and come.
+func NewWriter(opts ...Option) *Writer { return &Writer{New(opts...)} }
+
+// Holders lists the processes with a context on a device that Devices has
+// found, by the handle found then: where one device hangs, looking another up
+// could hang too.
+func (w *Writer) Holders(uuid string) ([]exporter.Process, error) {
+	w.known.Lock()
+	d := w.byUUID[uuid]
+	w.known.Unlock()
+	if d == nil { // not looked for yet, or the driver was opened anew
+		if _, err := w.Devices(); err != nil {
+			return nil, err
+		}
+		w.known.Lock()
+		d = w.byUUID[uuid]
+		w.known.Unlock()
+	}
+	if d == nil {
+		return nil, fmt.Errorf("GPU %q: %w", uuid, &exporter.DriverError{Call: names[symHandleByUUID], Fault: exporter.Lost})
+	}
+	list, err := d.Processes(nil)
+	if err != nil {
+		return nil, fmt.Errorf("processes of %s: %w", uuid, err)
+	}
+	return list, nil
 }
-
-// Open loads and initialises the library. It may be called again when the
-// driver has gone and come.
-func (w *Writer) Open() error { return w.open() }
-
-// Close releases the library.
-func (w *Writer) Close() error { return w.close() }
 
 // PowerLimits reads the limits of a device in watts. One that the device does
 // not state is an error: what may be set must be known.

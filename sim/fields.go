@@ -16,10 +16,6 @@ const (
 	fieldPowerCurrent      exporter.FieldID = 190
 	fieldEnergyAgain       exporter.FieldID = 191
 	fieldPowerRequested    exporter.FieldID = 192
-	fieldPCIeTx            exporter.FieldID = 197
-	fieldPCIeRx            exporter.FieldID = 198
-	fieldNVLink5Tx         exporter.FieldID = 202
-	fieldNVLink5Rx         exporter.FieldID = 204
 	fieldThermalViolations exporter.FieldID = 75
 )
 
@@ -61,13 +57,16 @@ func (r *Reading) field(id exporter.FieldID, scope uint32) (float64, bool) {
 	case exporter.FieldNVLinkTxKiB, exporter.FieldNVLinkRxKiB:
 		bytes, ok := r.nvlinkBytes(scope, true)
 		return math.Floor(bytes / 1024), ok && m.Architecture < Blackwell
-	case fieldNVLink5Tx, fieldNVLink5Rx:
+	case exporter.FieldNVLink5TxBytes, exporter.FieldNVLink5RxBytes:
 		bytes, ok := r.nvlinkBytes(scope, false)
 		return bytes, ok && m.Architecture >= Blackwell
-	case fieldPCIeTx:
+	case exporter.FieldPCIeTxBytes:
 		return float64(r.PCIeTxBytes), true
-	case fieldPCIeRx:
+	case exporter.FieldPCIeRxBytes:
 		return float64(r.PCIeRxBytes), true
+	}
+	if value, ok, known := r.soundField(id, scope); known {
+		return value, ok
 	}
 	if value, ok, known := r.thermalField(id); known {
 		return value, ok
@@ -85,6 +84,27 @@ func (r *Reading) nvlinkBytes(scope uint32, sums bool) (float64, bool) {
 		return float64(r.NVLinkBytes), sums
 	}
 	return float64(r.NVLinkBytes / uint64(links)), scope < links
+}
+
+// soundField serves what tells of wear and errors: these devices have none.
+func (r *Reading) soundField(id exporter.FieldID, scope uint32) (value float64, ok, known bool) {
+	m := r.Model
+	link := scope < uint32(m.NVLinks)
+	switch id {
+	case exporter.FieldECCCorrectedVolatile, exporter.FieldECCUncorrectedVolatile, exporter.FieldECCCorrectedAggregate,
+		exporter.FieldECCUncorrectedAggregate, exporter.FieldPCIeReplays:
+		return 0, true, true
+	case exporter.FieldRemapCorrectable, exporter.FieldRemapUncorrectable, exporter.FieldRemapPending, exporter.FieldRemapFailed,
+		exporter.FieldRecoveryAction:
+		return 0, m.Architecture >= Ampere, true
+	case exporter.FieldNVLinkReplays, exporter.FieldNVLinkRecoveries, exporter.FieldNVLinkCRCErrors:
+		return 0, link && m.Architecture < Blackwell, true
+	case exporter.FieldNVLink5RxErrors, exporter.FieldNVLink5Recoveries:
+		return 0, link && m.Architecture >= Blackwell, true
+	case exporter.FieldNVLinkState:
+		return 1, link, true
+	}
+	return 0, false, false
 }
 
 func (r *Reading) thermalField(id exporter.FieldID) (value float64, ok, known bool) {

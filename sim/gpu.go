@@ -111,8 +111,14 @@ type gpu struct {
 	// What the driver holds it to.
 	limitW float64
 
-	// The load, set by the job at each step.
+	// What the processes that claim it want, all together.
+	claimShare float64
+	claimBytes uint64
+
+	// The load, set by job and claims at each step.
 	activity   float64 // share of the work units busy at full speed
+	claimed    float64 // the part of it that is the claims'
+	crowd      float64 // what everybody gets of what they want, 1 unless it is too much
 	memoryBusy float64
 	busyRatio  float64 // kernels resident
 	wanderNow  float64
@@ -221,11 +227,11 @@ func (g *gpu) setClock(computeShare float64) {
 // draw turns the work done into power, energy and the time spent throttled.
 func (g *gpu) draw(k stepFactors) {
 	m := g.model
-	done := g.activity
+	done := g.activity - g.claimed
 	if g.speed > 0 {
-		done *= waitingShare + (1-waitingShare)*g.rate/g.speed
+		done *= waitingShare + (1-waitingShare)*g.rate/(g.speed*g.crowd)
 	}
-	g.powerW = m.demandW(done, g.clock)
+	g.powerW = m.demandW(done+g.claimed, g.clock)
 	g.averageW += (g.powerW - g.averageW) * k.average
 	g.energyJ += g.powerW * k.seconds
 	g.busyS += g.busyRatio * k.seconds

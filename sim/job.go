@@ -68,7 +68,7 @@ func (j *job) progress(gpus []gpu, seconds float64) {
 	slowest := 1.0
 	for _, m := range j.members {
 		g := &gpus[m]
-		g.rate = g.speed
+		g.rate = g.speed * g.crowd
 		if g.lost {
 			g.rate = 0
 		}

@@ -341,13 +341,20 @@ func TestPropertyWorldStaysWithinPhysics(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			n := rapid.SampledFrom(w.NodeNames()).Draw(t, "node")
 			slot := rapid.IntRange(0, 7).Draw(t, "slot")
-			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0:
 				_ = w.SetPowerLimit(n, slot, rapid.Float64Range(100, 800).Draw(t, "watts"))
 			case 1:
 				_ = w.SetInlet("a", rapid.Float64Range(0, 60).Draw(t, "inlet"))
 			case 2:
 				_ = w.SetFault(n, slot, rapid.SampledFrom(faults).Draw(t, "fault"), rapid.Bool().Draw(t, "on"))
+			case 3:
+				_ = w.Claim(n, slot, Claim{
+					PID: rapid.IntRange(1, 3).Draw(t, "pid"), Share: rapid.Float64Range(0, 1.1).Draw(t, "share"),
+					MemoryBytes: rapid.Uint64Range(0, 60<<30).Draw(t, "memory"),
+				})
+			case 4:
+				_ = w.Release(n, slot, rapid.IntRange(1, 3).Draw(t, "pid"), 0)
 			}
 			for range rapid.IntRange(1, 100).Draw(t, "ticks") {
 				w.Step(rapid.SampledFrom([]time.Duration{20 * time.Millisecond, tick, time.Second}).Draw(t, "dt"))
@@ -381,6 +388,9 @@ func checkReading(t *rapid.T, g *gpu, before, now *Reading) {
 	}
 	if g.coreC < -1 || g.coreC > 70+m.LoadWatts*g.resistance || math.IsNaN(g.coreC) {
 		t.Fatalf("%s is at %.1f °C", now.UUID, g.coreC)
+	}
+	if now.MemoryUsedBytes > m.MemoryBytes-m.ReservedBytes {
+		t.Fatalf("%s uses %d bytes of memory", now.UUID, now.MemoryUsedBytes)
 	}
 	for _, ratio := range []float64{now.Activity, now.Utilization, now.MemoryUtilization, now.Speed} {
 		if ratio < 0 || ratio > 1+1e-9 {

@@ -233,6 +233,46 @@ func TestInletFaultScenario(t *testing.T) {
 	}
 }
 
+// TestBlockedAirScenario: a process heats a GPU beyond what a fresh install
+// allows, at full power and at half, and only its end helps.
+func TestBlockedAirScenario(t *testing.T) {
+	const act = 5 // °C of headroom, the thermal policy's mark
+	w := loadWorld(t, "blocked-air")
+	run(w, time.Minute)
+	headroom := func(slot int) float64 { return readOne(t, w, "gpu-1", slot).HeadroomC }
+	for slot := range 4 {
+		if room := headroom(slot); room < 40 {
+			t.Errorf("idle, GPU %d has %.1f °C of headroom", slot, room)
+		}
+	}
+	for _, slot := range []int{0, 2} {
+		if err := w.Claim("gpu-1", slot, Claim{PID: 7, Share: 0.8, MemoryBytes: 20 << 30}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(w, time.Minute)
+	if room := headroom(0); room > 3 {
+		t.Errorf("claimed, it has %.1f °C of headroom", room)
+	}
+	if room := headroom(2); room < 3*act {
+		t.Errorf("with free air, it has %.1f °C of headroom", room)
+	}
+	if err := w.SetPowerLimit("gpu-1", 0, w.gpus[0].model.DefaultLimit/2); err != nil {
+		t.Fatal(err)
+	}
+	run(w, time.Minute)
+	if r := readOne(t, w, "gpu-1", 0); r.HeadroomC > act-1 || r.HeadroomC < 1 || r.PowerW < 340 {
+		t.Errorf("under the deepest cap it draws %.0f W and has %.1f °C of headroom", r.PowerW, r.HeadroomC)
+	}
+	if err := w.Release("gpu-1", 0, 7, 0); err != nil {
+		t.Fatal(err)
+	}
+	run(w, 30*time.Second)
+	if room := headroom(0); room < 40 {
+		t.Errorf("%.1f °C of headroom long after the process", room)
+	}
+}
+
 func TestScenariosThatComeWithTheProgramParse(t *testing.T) {
 	names := ScenarioNames()
 	if len(names) < 2 {

@@ -4,18 +4,28 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/process"
 )
 
 const (
 	defaultTick = 25 * time.Millisecond
 	// catchUp bounds what a world that was held up makes good in one go.
 	catchUp = time.Second
+	// claimPeriod is how often the processes that claim a GPU are looked at.
+	claimPeriod = 100 * time.Millisecond
 )
 
 // Run lets the world pass in real time until ctx ends. A tick of 0 takes 25 ms.
+// Claims end with their processes.
 func (w *World) Run(ctx context.Context, tick time.Duration) {
 	w.Begin(time.Now().Add(-w.Elapsed()))
-	follow(ctx, tick, func(_ time.Time, steps int, dt time.Duration) {
+	var reaped time.Time
+	follow(ctx, tick, func(now time.Time, steps int, dt time.Duration) {
+		if now.Sub(reaped) >= claimPeriod {
+			reaped = now
+			w.Reap(process.Runs)
+		}
 		for range steps {
 			w.Step(dt)
 		}

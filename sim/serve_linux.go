@@ -46,6 +46,7 @@ type server struct {
 	limitMW  []uint32 // last limit of the world that clients were shown
 	events   uint64   // next event of the world to raise
 	sampled  time.Time
+	claims   claimScan
 }
 
 func newServer(w *World, c ServeConfig, now time.Time) (*server, error) {
@@ -65,6 +66,7 @@ func newServer(w *World, c ServeConfig, now time.Time) (*server, error) {
 	}
 	s.requests = make([]uint32, len(s.readings))
 	s.limitMW = make([]uint32, len(s.readings))
+	s.claims.begin(len(s.readings))
 	s.file, err = createShared(c.Path, func(shared *shmWorld) {
 		shared.Devices = uint32(len(s.readings))
 		shared.CUDAVersion = 13000
@@ -87,6 +89,7 @@ func newServer(w *World, c ServeConfig, now time.Time) (*server, error) {
 // advance lets the world step and shows what it came to.
 func (s *server) advance(now time.Time, steps int, dt time.Duration) {
 	s.takeRequests()
+	s.takeClaims(now)
 	for range steps {
 		s.world.Step(dt)
 	}
@@ -101,6 +104,7 @@ func (s *server) takeRequests() {
 		if count == s.requests[i] {
 			continue
 		}
+		writes := count - s.requests[i]
 		s.requests[i] = count
 		limit := atomic.LoadUint32(&d.PowerLimitMW)
 		if err := s.world.SetPowerLimit(s.node, i, float64(limit)/1000); err != nil {
@@ -108,7 +112,7 @@ func (s *server) takeRequests() {
 			continue
 		}
 		s.limitMW[i] = limit
-		s.log.Info("power limit", "node", s.node, "gpu", i, "watts", float64(limit)/1000)
+		s.log.Info("power limit", "node", s.node, "gpu", i, "watts", float64(limit)/1000, "writes", writes)
 	}
 }
 

@@ -346,16 +346,22 @@ func TestProcessTable(t *testing.T) {
 	p := startProbe(t, standin(t, ""), l.path)
 	p.want("init", ret(0))
 	d := &l.file.world.Device[0]
+	var compute []int
 	for i, kind := range []uint32{1, 1, 2, 1, 3, 1} {
-		d.Processes[3*i] = shmProcess{PID: uint32(100 + i), Kind: kind, UsedBytes: 1 << 30, GPUInstance: gpuInstanceNone, ComputeInstance: gpuInstanceNone}
+		pid, _ := child(t)
+		fill(&d.Processes[3*i], kind, Claim{PID: pid, Start: startOf(t, pid), Share: 0.1, MemoryBytes: 1 << 30})
+		if kind == shmCompute {
+			compute = append(compute, pid)
+		}
 	}
 	p.want("handle 0", ret(0))
 	before := atomic.LoadUint64(&d.Calls)
-	p.want("processes 0", map[string]any{"ret": 0, "pids": []int{100, 101, 103, 105}})
+	p.want("processes 0", map[string]any{"ret": 0, "pids": compute})
 	// One for the handle, one that is told the count, one that gets the list.
 	if calls := atomic.LoadUint64(&d.Calls) - before; calls > 4 {
 		t.Errorf("listing four processes takes %d calls", calls)
 	}
+	p.eventually("read 0", func(a map[string]any) bool { return number(a, "used2") == (8+6)<<30 })
 }
 
 // What a product cannot tell, the stand-in does not either.

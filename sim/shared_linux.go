@@ -59,7 +59,7 @@ type shmProcess struct {
 	SharePermille   uint32 `c:"share_permille"`
 	GPUInstance     uint32 `c:"gpu_instance"`
 	ComputeInstance uint32 `c:"compute_instance"`
-	Reserved        uint32 `c:"reserved"`
+	Generation      uint32 `c:"generation"`
 }
 
 type shmEvent struct {
@@ -200,7 +200,7 @@ func createShared(path string, fill func(*shmWorld)) (*sharedFile, error) {
 		return nil, fmt.Errorf("create the world file: %w", err)
 	}
 	defer file.Close() // the mapping keeps the file
-	s, err := mapShared(file)
+	s, err := layOut(file)
 	if err != nil {
 		_ = os.Remove(file.Name())
 		return nil, fmt.Errorf("create the world file: %w", err)
@@ -216,16 +216,26 @@ func createShared(path string, fill func(*shmWorld)) (*sharedFile, error) {
 	return s, nil
 }
 
-func mapShared(file *os.File) (*sharedFile, error) {
-	size := int(unsafe.Sizeof(shmWorld{}))
-	if err := file.Truncate(int64(size)); err != nil {
+// layOut gives a new file its size, and to everybody, as a driver's device
+// files are.
+func layOut(file *os.File) (*sharedFile, error) {
+	if err := file.Truncate(int64(shmSize)); err != nil {
 		return nil, err
 	}
+	if err := file.Chmod(0o666); err != nil {
+		return nil, err
+	}
+	return mapShared(file)
+}
+
+const shmSize = int(unsafe.Sizeof(shmWorld{}))
+
+func mapShared(file *os.File) (*sharedFile, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := syscall.Mmap(int(file.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	bytes, err := syscall.Mmap(int(file.Fd()), 0, shmSize, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map it: %w", err)
 	}

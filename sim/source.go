@@ -42,6 +42,11 @@ type source struct {
 	// lookups are those under way, by slot, under world.mu: a GPU that hangs has
 	// one, however often it is asked for.
 	lookups map[int32]chan error
+
+	// Of the events, under world.mu: the GPUs that are listened to, each from an
+	// event on, and the next event to look at.
+	heard map[int32]uint64
+	next  uint64
 }
 
 const callHandle = "nvmlDeviceGetHandleByIndex_v2"
@@ -62,7 +67,7 @@ func (s *source) Close() error {
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	s.open = false
-	s.lookups = nil
+	s.lookups, s.heard = nil, nil
 	s.world.faulted.Broadcast()
 	return nil
 }
@@ -205,7 +210,12 @@ func (d *device) value(name string, read func(*Reading) error) error {
 	})
 }
 
-var _ exporter.MemoryThresholder = (*device)(nil)
+var (
+	_ exporter.MemoryThresholder = (*device)(nil)
+	_ exporter.PCIeLinker        = (*device)(nil)
+	_ exporter.FabricTeller      = (*device)(nil)
+	_ exporter.LinkTeller        = (*device)(nil)
+)
 
 func (d *device) Identity() exporter.Identity { return d.identity }
 
@@ -326,6 +336,60 @@ func (d *device) ThrottleReasons() (set exporter.Reasons, err error) {
 		return nil
 	})
 	return set, err
+}
+
+// PCIeLink is always at its best.
+func (d *device) PCIeLink() (l exporter.PCIeLink, err error) {
+	d.source.calls.Add(3) // one for each value
+	err = d.value("nvmlDeviceGetCurrPcieLinkGeneration", func(r *Reading) error {
+		g := float64(r.Model.PCIeGeneration)
+		l = exporter.PCIeLink{Generation: g, Width: pcieLanes, MaxGeneration: g, MaxWidth: pcieLanes}
+		return nil
+	})
+	return l, err
+}
+
+// fabricRegistered is the last state of the registration.
+const fabricRegistered = 3
+
+// pcieLanes is what every product here has.
+const pcieLanes = 16
+
+// FabricState is that of a device that has registered, where there is a fabric.
+func (d *device) FabricState() (state int, err error) {
+	const name = "nvmlDeviceGetGpuFabricInfoV"
+	err = d.value(name, func(r *Reading) error {
+		if r.Model.NVLinks == 0 || r.Model.Architecture < Hopper {
+			return unsupported(name)
+		}
+		state = fabricRegistered
+		return nil
+	})
+	return state, err
+}
+
+// LinkUp is true of every link that the product has.
+func (d *device) LinkUp(link int) (up bool, err error) {
+	const name = "nvmlDeviceGetNvLinkState"
+	err = d.call(name, func(r *Reading) error {
+		if up = link >= 0 && link < r.Model.NVLinks; !up {
+			return unsupported(name)
+		}
+		return nil
+	})
+	return up, err
+}
+
+// LinkErrors are none.
+func (d *device) LinkErrors(link int, _ exporter.LinkError) (n float64, err error) {
+	const name = "nvmlDeviceGetNvLinkErrorCounter"
+	err = d.value(name, func(r *Reading) error {
+		if link < 0 || link >= r.Model.NVLinks || r.Model.Architecture >= Blackwell {
+			return unsupported(name)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // wholePercent is a ratio as a driver says it, in whole percent.

@@ -115,7 +115,7 @@ func TestSourceFields(t *testing.T) {
 		{ID: exporter.FieldMemoryTemperature}, {ID: exporter.FieldEnergyMillijoules}, {ID: exporter.FieldNVLinkCount},
 		{ID: exporter.FieldNVLinkTxKiB, Scope: exporter.AllLinks}, {ID: exporter.FieldNVLinkRxKiB, Scope: 17}, {ID: exporter.FieldNVLinkRxKiB, Scope: 18},
 		{ID: exporter.FieldTLimitSlowdown}, {ID: exporter.FieldTLimitShutdown}, {ID: exporter.FieldTLimitGPUMax}, {ID: exporter.FieldTLimitMemoryMax},
-		{ID: fieldPowerCurrent}, {ID: fieldPowerCurrent, Scope: 1}, {ID: 4242}, {ID: fieldNVLink5Tx, Scope: 1},
+		{ID: fieldPowerCurrent}, {ID: fieldPowerCurrent, Scope: 1}, {ID: 4242}, {ID: exporter.FieldNVLink5TxBytes, Scope: 1},
 	}
 	if err := found[0].Device.Fields(batch); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ type World struct {
 	gpus   []gpu
 	ids    []identity // beside gpus: what never changes
 	jobs   []job
+	claims []held
 	places map[string]int32 // node name to index in nodes
 
 	timeline []action
@@ -176,13 +177,14 @@ func (w *World) Step(dt time.Duration) {
 	}
 }
 
-// load asks the jobs what they want of their GPUs and finds the clocks.
+// load asks jobs and claims what they want of their GPUs and finds the clocks.
 func (w *World) load() {
 	for i := range w.jobs {
 		w.jobs[i].plan(w.elapsed)
 	}
 	for i := range w.gpus {
 		g := &w.gpus[i]
+		g.claimed, g.crowd = 0, 1
 		computeShare := 0.0
 		if g.job < 0 {
 			g.idle()
@@ -191,6 +193,9 @@ func (w *World) load() {
 			computeShare = j.shape.ComputeShare
 			g.wanderNow = g.noise.wander(g.wanderNow, activityNoise, w.factors)
 			j.apply(g)
+		}
+		if g.claimShare > 0 {
+			computeShare = g.carry(computeShare, w.factors)
 		}
 		g.setClock(computeShare)
 	}
@@ -203,7 +208,11 @@ func (w *World) work() {
 		w.jobs[i].progress(w.gpus, w.factors.seconds)
 	}
 	for i := range w.gpus {
-		w.gpus[i].draw(w.factors)
+		g := &w.gpus[i]
+		if g.job < 0 && g.claimed > 0 {
+			g.rate = g.speed
+		}
+		g.draw(w.factors)
 	}
 }
 

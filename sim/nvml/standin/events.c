@@ -103,6 +103,16 @@ static int take(struct nvmlEventSet_st *set, nvmlEventData_t *data)
 	return 0;
 }
 
+/* A set does not outlive a GPU that it listens to. */
+static int lost(const struct nvmlEventSet_st *set)
+{
+	for (uint32_t i = 0; i < EK_DEVICES; i++)
+		if (set->types[i] != 0 &&
+		    EK_LOAD(&set->world->device[i].forced_code) == NVML_ERROR_GPU_IS_LOST)
+			return 1;
+	return 0;
+}
+
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
 {
 	struct ek_world *world;
@@ -122,6 +132,8 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 			return code;
 		if (take(set.handle, data))
 			return NVML_SUCCESS;
+		if (lost(set.handle))
+			return NVML_ERROR_GPU_IS_LOST;
 		left = deadline - ek_now_us();
 		if (left <= 0)
 			return NVML_ERROR_TIMEOUT;

@@ -8,20 +8,41 @@ struct found {
 	uint32_t compute_instance;
 };
 
+/* One slot, read again when it changes hands meanwhile. */
+static int read_slot(const struct ek_process *process, uint32_t kind, struct found *out)
+{
+	uint32_t generation;
+
+	do {
+		generation = EK_LOAD(&process->generation);
+		if (EK_LOAD(&process->kind) != kind)
+			return 0;
+		out->used_bytes = EK_LOAD(&process->used_bytes);
+		out->pid = EK_LOAD(&process->pid);
+		out->gpu_instance = EK_LOAD(&process->gpu_instance);
+		out->compute_instance = EK_LOAD(&process->compute_instance);
+	} while (EK_LOAD(&process->generation) != generation);
+	return 1;
+}
+
+/* A driver lists a process once per instance, however often it claims it. */
 static unsigned int find(const struct ek_device *device, uint32_t kind, struct found *out)
 {
 	unsigned int count = 0;
 
 	for (unsigned int i = 0; i < EK_PROCESSES; i++) {
-		const struct ek_process *process = &device->processes[i];
+		unsigned int same = 0;
 
-		if (EK_LOAD(&process->kind) != kind)
+		if (!read_slot(&device->processes[i], kind, &out[count]))
 			continue;
-		out[count].used_bytes = EK_LOAD(&process->used_bytes);
-		out[count].pid = EK_LOAD(&process->pid);
-		out[count].gpu_instance = EK_LOAD(&process->gpu_instance);
-		out[count].compute_instance = EK_LOAD(&process->compute_instance);
-		count++;
+		while (out[same].pid != out[count].pid ||
+		       out[same].gpu_instance != out[count].gpu_instance ||
+		       out[same].compute_instance != out[count].compute_instance)
+			same++;
+		if (same == count)
+			count++;
+		else
+			out[same].used_bytes += out[count].used_bytes;
 	}
 	return count;
 }

@@ -12,7 +12,7 @@
  * kill every client that maps it. A world that ends leaves a heartbeat that
  * grows old, and the library then answers as a driver that is not loaded.
  *
- * The Go side mirrors these structs (sim/shared.go); a test compares every
+ * The Go side mirrors these structs (sim/shared_linux.go); a test compares every
  * offset. A change of layout needs a new EK_LAYOUT.
  */
 #ifndef EVENKEEL_WORLD_H
@@ -65,7 +65,22 @@ struct ek_samples {
 	struct ek_sample ring[EK_SAMPLES];
 };
 
-/* A slot is in use when kind is not 0; kind is written last. */
+/*
+ * A process is in the table while kind is one of the above. Claimers and the
+ * world change kind by compare-and-swap alone:
+ *
+ *   0 -> EK_PROCESS_WRITING | claimer -> kind   by the claimer, the slot's owner
+ *                                               in between
+ *   kind -> 0                                   by the world, process gone
+ *   EK_PROCESS_WRITING | claimer -> 0           by the claimer, or by the world
+ *                                               once the claimer is gone
+ *
+ * claimer is its pid << 9 with the low 9 bits of its start_ticks. generation
+ * grows with each claim, so that a reader knows when the slot has changed hands
+ * while it read.
+ */
+#define EK_PROCESS_WRITING 0x80000000u
+
 struct ek_process {
 	uint64_t used_bytes;
 	uint64_t start_ticks; /* from /proc/PID/stat, tells a reused pid apart */
@@ -74,7 +89,7 @@ struct ek_process {
 	uint32_t share_permille; /* of the GPU's activity */
 	uint32_t gpu_instance;   /* UINT32_MAX without MIG */
 	uint32_t compute_instance;
-	uint32_t reserved;
+	uint32_t generation;
 };
 
 struct ek_event {

@@ -33,11 +33,11 @@ func device(d nvml.Device, words []string, number func(int) int) answer {
 		return answer{"ret": d.RegisterEvents(uint64(number(3)), sets[number(2)])}
 	case "processes":
 		infos, ret := d.GetComputeRunningProcesses()
-		pids := []int{}
+		pids, bytes := []int{}, []uint64{}
 		for _, p := range infos {
-			pids = append(pids, int(p.Pid))
+			pids, bytes = append(pids, int(p.Pid)), append(bytes, p.UsedGpuMemory)
 		}
-		return answer{"ret": ret, "pids": pids}
+		return answer{"ret": ret, "pids": pids, "bytes": bytes}
 	case "byuuid":
 		uuid, _ := d.GetUUID()
 		again, ret := library.DeviceGetHandleByUUID(uuid)
