@@ -28,6 +28,17 @@ const (
 	callClockVideo
 	callThrottle
 	callFields
+	callListen
+	callWait
+	callProcesses
+	callPCIe
+	callFabric
+	callLinkFields
+	callLinkState
+	callLinkCRCFlit
+	callLinkCRCData
+	callLinkReplay
+	callLinkRecovery
 	callCount
 )
 
@@ -53,6 +64,17 @@ var callNames = [callCount]string{
 	callClockVideo:      "nvmlDeviceGetClockInfo(video)",
 	callThrottle:        "nvmlDeviceGetCurrentClocksEventReasons",
 	callFields:          "nvmlDeviceGetFieldValues",
+	callListen:          "nvmlDeviceRegisterEvents",
+	callWait:            "nvmlEventSetWait_v2",
+	callProcesses:       "nvmlDeviceGetComputeRunningProcesses",
+	callPCIe:            "nvmlDeviceGetCurrPcieLinkGeneration",
+	callFabric:          "nvmlDeviceGetGpuFabricInfoV",
+	callLinkFields:      "nvmlDeviceGetFieldValues(nvlink)",
+	callLinkState:       "nvmlDeviceGetNvLinkState",
+	callLinkCRCFlit:     "nvmlDeviceGetNvLinkErrorCounter(crc_flit)",
+	callLinkCRCData:     "nvmlDeviceGetNvLinkErrorCounter(crc_data)",
+	callLinkReplay:      "nvmlDeviceGetNvLinkErrorCounter(replay)",
+	callLinkRecovery:    "nvmlDeviceGetNvLinkErrorCounter(recovery)",
 }
 
 // callMark is where a goroutine says which call it is in, for another one to
@@ -71,6 +93,8 @@ func (m *callMark) enter(id callID) time.Time {
 }
 
 func (m *callMark) leave() { m.id.Store(int32(callNone)) }
+
+func (m *callMark) idle() bool { return callID(m.id.Load()) == callNone }
 
 // outstanding returns the call under way and for how long.
 func (m *callMark) outstanding(now time.Time) (callID, time.Duration) {

@@ -17,6 +17,9 @@ type Facts struct {
 	DriverAccess bool   // the binary can call a driver at all
 	LazyBinding  bool   // it looks functions up when they are first called
 	Library      string // the library it loads, as configured
+	// Members tells whose the processes are that hold the GPUs; nil: their pids
+	// are all that is said.
+	Members Members
 }
 
 // Severity of a finding; also the exit status of doctor.
@@ -58,10 +61,33 @@ var lostBy = []struct {
 }{
 	{"nvmlDeviceGetMarginTemperature", "gpu_thermal_headroom_celsius on devices that state no slowdown temperature"},
 	{"nvmlDeviceGetTemperatureThreshold", "gpu_slowdown_threshold_celsius, and gpu_thermal_headroom_celsius on the absolute thermal model"},
-	{"nvmlDeviceGetFieldValues", "gpu_energy_joules_total, memory temperature, the driver's own throttle times (integrated from reason bits instead)"},
+	{"nvmlDeviceGetFieldValues", "gpu_energy_joules_total, memory temperature, bytes and most else of NVLink and PCIe, ECC, row remapping, gpu_recovery_action, the driver's own throttle times (integrated from reason bits instead)"},
 	{"nvmlDeviceGetSamples", "the driver's samples for gpu_busy_seconds_total (integrated from utilisation instead)"},
 	{"nvmlDeviceGetCurrentClocksEventReasons", "gpu_throttle_active and gpu_throttle_seconds_total, unless the older function is there"},
 	{"nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_throttle_active and gpu_throttle_seconds_total, unless the newer function is there"},
+	{"nvmlDeviceGetComputeRunningProcesses", "which processes compute on a GPU, unless a newer version is there"},
+	{"nvmlDeviceGetComputeRunningProcesses_v2", "nothing, if another version is there"},
+	{"nvmlDeviceGetComputeRunningProcesses_v3", "nothing: an older version does as well"},
+	{"nvmlDeviceGetMPSComputeRunningProcesses", "which processes share a GPU through MPS, unless a newer version is there"},
+	{"nvmlDeviceGetMPSComputeRunningProcesses_v2", "nothing, if another version is there"},
+	{"nvmlDeviceGetMPSComputeRunningProcesses_v3", "nothing: an older version does as well"},
+	{"nvmlDeviceGetGraphicsRunningProcesses", "which processes draw on a GPU, unless a newer version is there"},
+	{"nvmlDeviceGetGraphicsRunningProcesses_v2", "nothing, if another version is there"},
+	{"nvmlDeviceGetGraphicsRunningProcesses_v3", "nothing: an older version does as well"},
+	{"nvmlDeviceGetCurrPcieLinkGeneration", "gpu_pcie_link_generation"},
+	{"nvmlDeviceGetCurrPcieLinkWidth", "gpu_pcie_link_width"},
+	{"nvmlDeviceGetMaxPcieLinkGeneration", "gpu_pcie_link_generation_max"},
+	{"nvmlDeviceGetMaxPcieLinkWidth", "gpu_pcie_link_width_max"},
+	{"nvmlDeviceGetGpuFabricInfoV", "gpu_fabric_state, unless the older function is there"},
+	{"nvmlDeviceGetGpuFabricInfo", "nothing, if the newer function is there"},
+	{"nvmlDeviceGetNvLinkState", "gpu_nvlink_up, where the driver has no field for it"},
+	{"nvmlDeviceGetNvLinkErrorCounter", "gpu_nvlink_errors_total, where the driver has no field for it"},
+	{"nvmlEventSetCreate", "gpu_xid_errors_total and the events of the driver"},
+	{"nvmlEventSetFree", "nothing that is read"},
+	{"nvmlDeviceGetSupportedEventTypes", "gpu_xid_errors_total and the events of the driver"},
+	{"nvmlDeviceRegisterEvents", "gpu_xid_errors_total and the events of the driver"},
+	{"nvmlEventSetWait", "nothing, if the newer version is there"},
+	{"nvmlEventSetWait_v2", "which MIG instance an event is of, and all events where the older version is missing too"},
 	{"nvmlDeviceGetMemoryInfo_v2", "nothing: the older function counts reserved memory as used"},
 	{"nvmlDeviceGetArchitecture", "the arch label of gpu_info"},
 	{"nvmlDeviceGetSerial", "the serial number in the description"},
@@ -73,6 +99,7 @@ type doctor struct {
 	worst Severity
 	err   error
 	kinds []*kind
+	held  []heldGPU
 }
 
 // width is how wide a terminal is at the least.
@@ -166,7 +193,9 @@ func Doctor(ctx context.Context, src Source, facts Facts, w io.Writer) (Severity
 	for i := range found {
 		stuck = d.gpu(ctx, src, &found[i]) || stuck
 	}
+	d.events(ctx, src)
 	d.summary()
+	d.holders(ctx, facts.Members)
 	if !stuck {
 		_ = src.Close()
 	}
@@ -204,10 +233,15 @@ func (d *doctor) missing(functions []string) {
 type examination struct {
 	results []result
 	slow    values
+	link    values
 	fast    values
 	costs   [callCount][]time.Duration
 	calls   uint64 // of one fast round
 	fatal   error
+	links   linkValues
+	// Who holds it, if the driver could list them.
+	processes []Process
+	listed    bool
 }
 
 // gpu reports on one GPU, and whether a call on it is still outstanding.
@@ -226,17 +260,13 @@ func (d *doctor) gpu(ctx context.Context, src Source, f *Found) (stuck bool) {
 	call.epoch = time.Now()
 	done := make(chan *examination, 1)
 	go func() { done <- examine(src, f.Device, &call) }()
-	ctx, cancel := context.WithTimeout(ctx, doctorWait)
-	defer cancel()
-	select {
-	case x := <-done:
-		d.examined(topic, id, x)
-		return false
-	case <-ctx.Done():
-		name, since := call.outstanding(time.Now())
-		d.fault(topic, fmt.Errorf("%s %s for %.1f s: %w", id.PCI, id.UUID, since.Seconds(), &DriverError{Call: callNames[name], Fault: Hung}))
+	x, name, since := patient(ctx, &call, done)
+	if x == nil {
+		d.fault(topic, fmt.Errorf("%s %s: no answer for %.1f s: %w", id.PCI, id.UUID, since.Seconds(), &DriverError{Call: callNames[name], Fault: Hung}))
 		return true
 	}
+	d.examined(topic, id, x)
+	return false
 }
 
 // examine runs a slow round and a few fast ones, timing each call.
@@ -245,7 +275,7 @@ func examine(src Source, dev Device, call *callMark) *examination {
 	mem := &memory{results: make([]result, len(readers)), arch: archOf(dev.Identity().Arch)}
 	out := newSample()
 	for i := range doctorRounds {
-		r := reading{dev: dev, at: time.Now(), period: DefaultPeriod, slow: i == 0, out: out, mem: mem, call: call, costs: &x.costs}
+		r := reading{dev: dev, at: time.Now(), period: DefaultPeriod, due: due{link: i == 0, slow: i == 0}, out: out, mem: mem, call: call, costs: &x.costs}
 		out.fast.mark = [maxSlots]mark{}
 		before := src.Calls()
 		r.round(readers)
@@ -255,7 +285,8 @@ func examine(src Source, dev Device, call *callMark) *examination {
 		}
 		mem.at = r.at
 	}
-	x.results, x.slow, x.fast = mem.results, mem.slow, out.fast
+	x.results, x.slow, x.link, x.fast = mem.results, mem.slow.values, mem.link.values, out.fast
+	x.links, x.processes, x.listed = mem.links.linkValues, mem.processes, mem.listed
 	return x
 }
 
@@ -278,6 +309,10 @@ func (d *doctor) examined(topic string, id Identity, x *examination) {
 		d.say(Warning, topic, "out of range and dropped: %s", strings.Join(bad, ", "))
 		d.advise("wrong readings of a driver; if they persist, look for a newer driver")
 	}
+	if x.listed {
+		d.held = append(d.held, heldGPU{topic, id.UUID, x.processes})
+	}
+	d.health(topic, x)
 	d.classify(id, x)
 }
 
@@ -288,7 +323,7 @@ func (x *examination) outOfRange() []string  { return x.marked(outOfRange) }
 func (x *examination) marked(m mark) []string {
 	var list []string
 	for i, s := range slots {
-		if x.fast.mark[i] != m && x.slow.mark[i] != m {
+		if x.fast.mark[i] != m && x.link.mark[i] != m && x.slow.mark[i] != m {
 			continue
 		}
 		name := s.row.Name

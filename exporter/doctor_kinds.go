@@ -13,6 +13,7 @@ type kind struct {
 	model, arch           string
 	working, failing, not []string // readers, readers, series
 	calls                 uint64
+	fitted                string
 	indexes               []int
 	costs                 [callCount][]cost
 }
@@ -30,7 +31,7 @@ func (k *kind) alike(o *kind) bool {
 
 // classify puts a GPU to those it is like.
 func (d *doctor) classify(id Identity, x *examination) {
-	n := &kind{model: id.Model, arch: id.Arch, calls: x.calls, not: x.unsupported()}
+	n := &kind{model: id.Model, arch: id.Arch, calls: x.calls, fitted: x.fitted(), not: x.unsupported()}
 	for i, r := range x.results {
 		if r.err == nil {
 			n.working = append(n.working, readers[i].name)
@@ -66,6 +67,9 @@ func (d *doctor) summary() {
 			severity = Warning // of one product all should give the same
 		}
 		d.say(severity, topicOf(k.indexes), "%s, %s", k.model, k.arch)
+		if k.fitted != "" && (i == 0 || k.fitted != most.fitted) {
+			d.more("%s", k.fitted)
+		}
 		if i == 0 {
 			d.more("readers that work: %s", strings.Join(k.working, ", "))
 			if len(k.not) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,33 @@ func TestDoctor(t *testing.T) {
 			w.gpus[0].util = 42
 			return w
 		}, Warning, []string{"out of range and dropped: gpu_utilization_ratio"}},
+		{"a lookup that hangs", sound, func() *world {
+			w := newWorld(2)
+			w.gpus[1].findErr = fmt.Errorf("no answer for 5.0 s: %w", gone(Hung))
+			return w
+		}, Failure, []string{"gpu 0", "failure gpu 1 00000000:19:00.0 GPU-00000000-0000-4000-8000-000000000001: no answer for 5.0 s: test: hung"}},
+		{"links, lanes, fabric", sound, func() *world {
+			w := newWorld(2)
+			w.gpus[1].links.state[3], w.gpus[1].links.state[17] = 0, 0
+			w.gpus[1].pcie.Width, w.gpus[1].fabric = 8, 2
+			return w
+		}, Warning, []string{"18 of 18 NVLinks up, PCIe 5 x16, fabric registered", "gpu 1 NVLinks that are down: 3, 17",
+			"gpu 1 PCIe runs at 8 lanes of 16", "gpu 1 NVLink fabric registration: in progress"}},
+		{"ECC", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].plain[FieldECCUncorrectedVolatile], w.gpus[0].plain[FieldRemapPending] = 3, 1
+			return w
+		}, Warning, []string{"3 uncorrected ECC errors", "waits for a reset", "nvidia-smi --gpu-reset"}},
+		{"worn out", sound, func() *world {
+			w := newWorld(1)
+			w.gpus[0].plain[FieldRemapFailed], w.gpus[0].plain[FieldRecoveryAction] = 1, 2
+			return w
+		}, Failure, []string{"could not be remapped", "have the GPU replaced", "the driver asks to reboot the node"}},
+		{"no events", sound, func() *world {
+			w := newWorld(1)
+			w.deaf = gone(MissingSymbol)
+			return w
+		}, Warning, []string{"events not heard: test: missing_symbol"}},
 		{"a lost GPU", sound, func() *world {
 			w := newWorld(2)
 			w.gpus[1].findErr = gone(Lost)
@@ -94,17 +122,17 @@ func TestDoctorIsReadable(t *testing.T) {
 		says   []string
 		not    []string
 	}{
-		{"all alike", func([]*device) {}, 15,
-			[]string{"ok gpus 0-7 NVIDIA H100 80GB HBM3, hopper readers that work:"}, []string{"unlike", "not on this device"}},
+		{"all alike", func([]*device) {}, 18,
+			[]string{"ok gpus 0-7 NVIDIA H100 80GB HBM3, hopper 18 of 18 NVLinks up, PCIe 5 x16, fabric registered readers that work:"}, []string{"unlike", "not on this device"}},
 		{"two lack power", func(gpus []*device) {
 			gpus[3].err["Power"], gpus[6].err["Power"] = gone(Unsupported), gone(Unsupported)
-		}, 21, []string{"ok gpus 0-2,4-5,7 NVIDIA", "warning gpus 3,6 NVIDIA", "-> others of this product have it", "unlike gpus 0-2,4-5,7, not on this device: gpu_power_watts"}, nil},
+		}, 24, []string{"ok gpus 0-2,4-5,7 NVIDIA", "warning gpus 3,6 NVIDIA", "-> others of this product have it", "unlike gpus 0-2,4-5,7, not on this device: gpu_power_watts"}, nil},
 		{"most lack power", func(gpus []*device) {
 			for _, g := range gpus[1:] {
 				g.err["Power"] = gone(Unsupported)
 			}
-		}, 21, []string{"ok gpus 1-7 NVIDIA", "not on this device: gpu_power_watts", "ok gpu 0 NVIDIA", "unlike gpus 1-7, this device has: gpu_power_watts"}, nil},
-		{"a reader fails on one", func(gpus []*device) { gpus[7].err["Temperature"] = gone(NoPermission) }, 27,
+		}, 24, []string{"ok gpus 1-7 NVIDIA", "not on this device: gpu_power_watts", "ok gpu 0 NVIDIA", "unlike gpus 1-7, this device has: gpu_power_watts"}, nil},
+		{"a reader fails on one", func(gpus []*device) { gpus[7].err["Temperature"] = gone(NoPermission) }, 29,
 			[]string{"warning gpu 7 reader temperature failed", "unlike gpus 0-6, these readers fail: temperature"}, nil},
 		{"one is blank", func(gpus []*device) {
 			for _, call := range []string{"Temperature", "Clock", "ThrottleReasons"} {
@@ -112,11 +140,11 @@ func TestDoctorIsReadable(t *testing.T) {
 			}
 			gpus[1].fields[FieldMemoryTemperature] = gone(Unsupported)
 			gpus[2].fields[FieldMemoryTemperature] = gone(Unsupported)
-		}, 35, []string{"gpu_temperature_celsius, gpu_thermal_headroom_celsius, gpu_clock_hertz,", "not on this device: gpu_temperature_celsius{memory} ->"}, nil},
+		}, 37, []string{"gpu_temperature_celsius, gpu_thermal_headroom_celsius, gpu_clock_hertz,", "not on this device: gpu_temperature_celsius{memory} ->"}, nil},
 		{"another product", func(gpus []*device) {
 			gpus[0].id.Model, gpus[0].id.Arch = "NVIDIA A100-SXM4-80GB", "ampere"
-		}, 21, []string{"ok gpus 1-7 NVIDIA H100", "ok gpu 0 NVIDIA A100-SXM4-80GB, ampere"}, nil},
-		{"one is slow", func(gpus []*device) { gpus[5].slow = time.Millisecond }, 15, []string{"gpu 5: 1000.0"}, []string{"unlike"}},
+		}, 24, []string{"ok gpus 1-7 NVIDIA H100", "ok gpu 0 NVIDIA A100-SXM4-80GB, ampere"}, nil},
+		{"one is slow", func(gpus []*device) { gpus[5].slow = time.Millisecond }, 18, []string{"gpu 5: 1000.0"}, []string{"unlike"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -255,6 +255,7 @@ func TestRunEndsWithHungCall(t *testing.T) {
 			t.Error("closed under a call")
 		}
 		close(release)
+		time.Sleep(noticeWait) // the listener ends with its wait, as the driver was left open
 		synctest.Wait()
 	})
 }

@@ -21,6 +21,7 @@ import (
 const (
 	DefaultPeriod = time.Second
 	MinPeriod     = 100 * time.Millisecond
+	LinkPeriod    = 5 * time.Second
 	SlowPeriod    = 15 * time.Second
 	maxWait       = 200 * time.Millisecond // for rounds of this tick, at most a quarter of the period
 	minHang       = 150 * time.Millisecond // a call that is younger is not called hung
@@ -34,6 +35,7 @@ type Options struct {
 	Source  Source
 	Sink    Sink          // nil: /metrics only
 	Period  time.Duration // 0: DefaultPeriod
+	Members Members       // nil: frames do not say who holds a GPU
 	// Registry takes the exporter's own metrics and is served with the devices';
 	// a new one if nil.
 	Registry *prometheus.Registry
@@ -47,12 +49,16 @@ type Exporter struct {
 	start   time.Time // base of monotonic time, and the incarnation
 	driver  *driver
 	metrics *metrics
-	busy    atomic.Int32
-	done    chan uint64
-	alive   atomic.Int64 // last tick, since start
+	events  *events
+	// listener has no source where there is no driver that says anything.
+	listener listener
+	busy     atomic.Int32
+	done     chan uint64
+	alive    atomic.Int64 // last tick, since start
 
 	// Of the tick alone.
 	seq      uint64
+	lastLink time.Time
 	lastSlow time.Time
 	version  uint64 // of the driver state the list of GPUs was made from
 	changed  bool   // something of the slow part is new
@@ -62,7 +68,10 @@ type Exporter struct {
 	frame      frame
 	workers    context.Context
 
-	mu    sync.Mutex // guards what a scrape reads
+	driverTold condition
+	wasUp      bool // the driver was, at some time
+
+	mu    sync.Mutex // guards what a scrape or the listener reads
 	gpus  []*gpu     // in order of PCI address
 	state driverState
 	expo  exposition
@@ -98,11 +107,18 @@ func New(opt Options) (*Exporter, error) {
 		return nil, err
 	}
 	e.expo.init(opt.Node)
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		e.log.Warn("no boot id; a reboot cannot be told from a restart", "err", err)
 	}
-	e.frame.init(opt, string(bytes.TrimSpace(boot)), e.start)
+	boot := string(bytes.TrimSpace(id))
+	e.frame.init(opt, boot, e.start)
+	if e.events, err = newEvents(opt, boot, e.start, opt.Registry, e.log); err != nil {
+		return nil, err
+	}
+	e.listener = listener{events: e.events, driver: e.driver, log: e.log, heard: e.heard}
+	e.listener.call.epoch, e.listener.stuck.epoch = e.start, e.start
+	e.listener.src, _ = opt.Source.(Notifier)
 	return e, nil
 }
 
@@ -111,10 +127,24 @@ func (e *Exporter) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.workers = ctx
+	if e.opt.Members != nil {
+		go e.opt.Members.Run(ctx)
+	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		e.driver.run(ctx)
+	}()
+	deaf, given := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(deaf)
+		if e.listener.src != nil {
+			e.listener.run(ctx) // closing the driver ends its wait
+		}
+	}()
+	go func() {
+		defer close(given)
+		e.events.run(ctx)
 	}()
 	timer := time.NewTimer(untilTick(time.Now(), e.opt.Period, e.opt.Node))
 	defer timer.Stop()
@@ -122,10 +152,14 @@ func (e *Exporter) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			// A driver that hangs does not keep the process from ending.
-			select {
-			case <-closed:
-			case <-time.After(settleFor + time.Second):
-				e.log.Warn("ending with a driver call outstanding")
+			end := time.After(settleFor + 2*time.Second)
+			for _, done := range [...]chan struct{}{closed, given, deaf} {
+				select {
+				case <-done:
+				case <-end:
+					e.log.Warn("ending with a call outstanding")
+					return nil
+				}
 			}
 			return nil
 		case <-timer.C:
@@ -157,30 +191,53 @@ func (e *Exporter) tick(wait time.Duration) {
 	e.alive.Store(int64(now.Sub(e.start)))
 	e.metrics.ticks.Inc()
 	e.follow(e.driver.now(now))
-	slow := e.lastSlow.IsZero() || now.Sub(e.lastSlow) >= SlowPeriod-e.opt.Period/2
-	if slow {
-		e.lastSlow = now
+	d := due{link: e.turn(&e.lastLink, now, LinkPeriod)}
+	if e.turn(&e.lastSlow, now, SlowPeriod) {
+		d = everything
 	}
-	e.await(e.dispatch(slow), wait)
+	e.await(e.dispatch(d), wait)
 	e.collect(now)
-	e.send(now, slow)
+	d.link = e.tell() || d.link
+	e.events.flush(now)
+	e.send(now, d)
+}
+
+// turn says whether a slower part is due, and if so that it has been read.
+func (e *Exporter) turn(last *time.Time, now time.Time, period time.Duration) bool {
+	if !last.IsZero() && now.Sub(*last) < period-e.opt.Period/2 {
+		return false
+	}
+	*last = now
+	return true
 }
 
 // dispatch gives each worker that is free a round, and returns how many.
-func (e *Exporter) dispatch(slow bool) int {
+func (e *Exporter) dispatch(d due) int {
 	given := 0
+	e.nudge()
 	for _, g := range e.gpus {
-		g.wantSlow = g.wantSlow || slow
+		g.want = g.want.or(d)
 		if g.device == nil {
 			continue
 		}
-		j := job{tick: e.seq, slow: g.wantSlow, device: g.device, generation: g.generation()}
+		j := job{tick: e.seq, due: g.want, device: g.device, generation: g.generation()}
 		if e.driver.give(g.opens, func() bool { return g.worker.offer(j) }) {
-			g.wantSlow = false
+			g.want = due{}
 			given++
 		}
 	}
 	return given
+}
+
+// nudge has what the driver said something of read at once.
+func (e *Exporter) nudge() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, g := range e.gpus {
+		if g.nudged {
+			g.nudged, g.want = false, everything
+		}
+	}
 }
 
 // await waits until n rounds of this tick are in, and no longer than wait.
@@ -203,15 +260,19 @@ func (e *Exporter) await(n int, wait time.Duration) {
 }
 
 // send makes the frame and gives it to the sink.
-func (e *Exporter) send(now time.Time, slow bool) {
-	slow = slow || e.changed
+func (e *Exporter) send(now time.Time, d due) {
+	d.slow = d.slow || e.changed || e.events.fresh.Swap(false)
 	for _, g := range e.gpus {
-		if g.got && g.front.slowRounds != g.sentSlow {
-			g.sentSlow, slow = g.front.slowRounds, true
+		if g.got && g.front.slow.rounds != g.sentSlow {
+			g.sentSlow, d.slow = g.front.slow.rounds, true
+		}
+		if g.got && g.front.link.rounds != g.sentLink {
+			g.sentLink, d.link = g.front.link.rounds, true
 		}
 	}
 	e.changed = false
-	data, err := e.frame.encode(e, now, slow)
+	d.link = d.link || d.slow && e.opt.Members != nil // members come with the link part
+	data, err := e.frame.encode(e, now, d)
 	if err == nil && e.opt.Sink != nil {
 		err = e.opt.Sink.Frame(data)
 	}
@@ -227,6 +288,9 @@ func (e *Exporter) Once(ctx context.Context) (*telemetry.Frame, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.workers = ctx
+	if e.opt.Members != nil {
+		go e.opt.Members.Run(ctx)
+	}
 	opened := make(chan error, 1)
 	go func() { opened <- e.driver.open() }()
 	select {
@@ -238,12 +302,27 @@ func (e *Exporter) Once(ctx context.Context) (*telemetry.Frame, error) {
 		e.driver.down(&DriverError{Call: callNames[callOpen], Fault: Hung})
 	}
 	e.tick(patience)
+	err := e.wholeFrame(ctx)
 	up := e.driver.now(time.Now()).up
 	cancel()
 	if up {
 		e.driver.stop()
 	}
-	return e.frame.msg, nil
+	return e.frame.msg, err
+}
+
+// wholeFrame makes the frame again with who holds the GPUs, which a tick does
+// not wait for.
+func (e *Exporter) wholeFrame(ctx context.Context) error {
+	if e.opt.Members == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e.opt.Members.Settle(ctx)
+	e.holders()
+	_, err := e.frame.encode(e, time.Now(), due{link: true, slow: true})
+	return err
 }
 
 // Gatherer serves what /metrics serves, for one caller at a time and not beside

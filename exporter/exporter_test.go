@@ -20,6 +20,44 @@ type recorder struct {
 	frames []*telemetry.Frame
 	at     []time.Time
 	err    error
+
+	events   []telemetry.Event
+	eventAt  []time.Time
+	eventErr error
+	block    chan struct{} // Event returns when it is closed
+}
+
+func (r *recorder) Event(e telemetry.Event) error {
+	r.mu.Lock()
+	block := r.block
+	r.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events, r.eventAt = append(r.events, e), append(r.eventAt, time.Now())
+	return r.eventErr
+}
+
+func (r *recorder) list() []telemetry.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events[:len(r.events):len(r.events)]
+}
+
+func (r *recorder) count() int { return len(r.list()) }
+
+// told returns the events of a kind.
+func (r *recorder) told(kind telemetry.EventKind) (list []telemetry.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Kind == kind {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 func (r *recorder) Frame(data []byte) error {
@@ -59,6 +97,11 @@ func start(t *testing.T, w *world) (*Exporter, *recorder) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return e, runs(t, e, sink)
+}
+
+func runs(t *testing.T, e *Exporter, sink *recorder) *recorder {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	first := untilTick(time.Now(), time.Second, "node-1")
@@ -70,7 +113,7 @@ func start(t *testing.T, w *world) (*Exporter, *recorder) {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return e, sink
+	return sink
 }
 
 // ticks lets n ticks pass.
@@ -319,7 +362,7 @@ func TestNewPowerLimitShowsInTheNextTick(t *testing.T) {
 func TestDriverCallsPerTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(8)
-		start(t, w)
+		_, sink := start(t, w)
 		ticks(3)
 		for n := range 10 {
 			before := w.gpus[0].calls.Load()
@@ -328,8 +371,12 @@ func TestDriverCallsPerTick(t *testing.T) {
 			if got := w.gpus[0].calls.Load() - before; got > 15 {
 				t.Errorf("tick %d: %d driver calls on one GPU, at most 15", n, got)
 			}
-			if got := w.calls.Load() - all; got != 8*11 {
-				t.Errorf("tick %d: %d driver calls, want %d", n, got, 8*11)
+			want := uint64(11)
+			if sink.last().GetHasLinkPart() {
+				want += 4 // links, and three lists of processes
+			}
+			if got := w.calls.Load() - all; got != 8*want {
+				t.Errorf("tick %d: %d driver calls, want %d", n, got, 8*want)
 			}
 		}
 	})
@@ -340,15 +387,15 @@ func TestUnsupportedCallsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
 		d := w.gpus[0]
-		for _, call := range []string{"Utilization", "BusySamples", "ThrottleReasons", "Clock"} {
+		for _, call := range []string{"Utilization", "BusySamples", "ThrottleReasons", "Clock", "Processes"} {
 			d.err[call] = gone(Unsupported)
 		}
 		start(t, w)
 		ticks(3)
 		before := d.calls.Load()
 		ticks(5)
-		if got := d.calls.Load() - before; got != 5*5 {
-			t.Errorf("%d calls in 5 ticks, want 25: memory, power, temperature, margin, fields", got)
+		if got := d.calls.Load() - before; got != 5*5+1 {
+			t.Errorf("%d calls in 5 ticks, want 26: memory, power, temperature, margin, fields, once those of links", got)
 		}
 		d.set(func(d *device) { d.err = map[string]error{} })
 		ticks(15)

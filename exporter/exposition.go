@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"bytes"
+	"math/bits"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,7 +24,9 @@ type exposition struct {
 	scrape   sync.Mutex // one scrape at a time holds the tree
 	families []*family  // by name
 	bySlot   [maxSlots]*family
+	byLink   [linkKinds + 1]*family // each count, then the state
 	devices  map[string]*[maxSlots]*dto.Metric
+	links    map[string]*linkMetrics
 	out      []*dto.MetricFamily
 }
 
@@ -35,18 +38,24 @@ type family struct {
 // labelled are the rows whose label values are not a closed list.
 var labelled = []telemetry.ID{
 	telemetry.GPUInfo, telemetry.GPUSampleInvalid, telemetry.NodeReaderSuccess, telemetry.NodeReaderDuration,
-	telemetry.NodeDriverUp, telemetry.NodeDriverCallHung,
+	telemetry.NodeDriverUp, telemetry.NodeDriverCallHung, telemetry.GPUXidErrors, telemetry.GPUReaderFailing,
+	telemetry.GPUProcesses, telemetry.ProcessMemoryBytes,
+	telemetry.LinkNVLinkBytesTx, telemetry.LinkNVLinkErrorsCRCFlit, telemetry.LinkNVLinkUp,
 }
 
 func (x *exposition) init(node string) {
 	x.node = node
-	x.devices = map[string]*[maxSlots]*dto.Metric{}
+	x.devices, x.links = map[string]*[maxSlots]*dto.Metric{}, map[string]*linkMetrics{}
 	for i := range slots {
 		x.bySlot[i] = x.add(slots[i].row)
 	}
 	for _, id := range labelled {
 		x.add(telemetry.RowOf(id))
 	}
+	for k := range linkCounts {
+		x.byLink[k] = x.family(linkCounts[k].id)
+	}
+	x.byLink[linkKinds] = x.family(telemetry.LinkNVLinkUp)
 	slices.SortFunc(x.families, func(a, b *family) int { return strings.Compare(a.row.Name, b.row.Name) })
 }
 
@@ -112,6 +121,11 @@ func (x *exposition) fill(e *Exporter) {
 			}
 		}
 	}
+	for _, g := range e.gpus {
+		if g.up {
+			x.fillLinks(g)
+		}
+	}
 	info, invalid := x.family(telemetry.GPUInfo), x.family(telemetry.GPUSampleInvalid)
 	hung := x.family(telemetry.NodeDriverCallHung)
 	for _, g := range e.gpus {
@@ -126,18 +140,40 @@ func (x *exposition) fill(e *Exporter) {
 			hung.put(x.metric(hung, "", g.uuid, callNames[g.hung]), g.hungFor.Seconds())
 		}
 	}
-	if id, since := e.driver.call.outstanding(time.Now()); id != callNone && since > patience {
-		hung.put(x.metric(hung, "", "", callNames[id]), since.Seconds())
+	for _, m := range [...]struct {
+		call *callMark
+		fine time.Duration
+	}{{&e.driver.call, patience}, {&e.listener.call, noticeWait + patience}, {&e.listener.stuck, 0}} {
+		if id, since := m.call.outstanding(time.Now()); id != callNone && since > m.fine {
+			hung.put(x.metric(hung, "", "", callNames[id]), since.Seconds())
+			break
+		}
 	}
+	xids := x.family(telemetry.GPUXidErrors)
+	e.events.xidCounts(func(uuid string, n float64, xid, action string) { xids.put(x.metric(xids, uuid, xid, action), n) })
+	x.fillReaders(e)
+	up := x.family(telemetry.NodeDriverUp)
+	up.put(x.metric(up, "", string(e.state.fault)), boolean(e.state.up))
+}
+
+func (x *exposition) fillReaders(e *Exporter) {
+	failing := x.family(telemetry.GPUReaderFailing)
 	success, duration := x.family(telemetry.NodeReaderSuccess), x.family(telemetry.NodeReaderDuration)
 	for i := range readers {
 		if r := readerResult(e.gpus, i); r.ran {
 			success.put(x.metric(success, "", readers[i].name), boolean(r.ok()))
 			duration.put(x.metric(duration, "", readers[i].name), r.duration.Seconds())
 		}
+		for _, g := range e.gpus {
+			if err := g.readerErr(i); err != nil {
+				failing.put(x.metric(failing, g.uuid, readers[i].name, string(FaultOf(err))), 1)
+			}
+		}
 	}
-	up := x.family(telemetry.NodeDriverUp)
-	up.put(x.metric(up, "", string(e.state.fault)), boolean(e.state.up))
+	if m := e.opt.Members; m != nil {
+		success.put(x.metric(success, "", readerMembers), boolean(m.Err() == nil))
+	}
+	x.fillProcesses(e)
 }
 
 // value is what a GPU's series shows now. A GPU that is down has gpu_up alone.
@@ -148,8 +184,10 @@ func (g *gpu) value(slot int) (float64, bool) {
 	if !g.up {
 		return 0, false
 	}
-	if v, ok := g.front.fast.get(slot); ok {
-		return v, true
+	for _, part := range [...]*values{&g.front.fast, &g.front.link.values} {
+		if v, ok := part.get(slot); ok {
+			return v, true
+		}
 	}
 	return g.front.slow.get(slot)
 }
@@ -166,6 +204,42 @@ func (x *exposition) device(uuid string, slot int) *dto.Metric {
 		list[slot] = x.metric(f, uuid, series.Values...)
 	}
 	return list[slot]
+}
+
+// linkMetrics are the series of one GPU's links, as in exposition.byLink.
+type linkMetrics [linkKinds + 1][telemetry.MaxLinks]*dto.Metric
+
+func (x *exposition) fillLinks(g *gpu) {
+	l := &g.front.links
+	for link := range bits.Len64(l.up | l.down) {
+		for k := range linkKinds {
+			if isIn(l.has[k], link) {
+				x.link(g.uuid, k, linkCounts[k].id, link, l.v[k][link])
+			}
+		}
+		if l.stated && isIn(l.up|l.down, link) {
+			x.link(g.uuid, linkKinds, telemetry.LinkNVLinkUp, link, boolean(isIn(l.up, link)))
+		}
+	}
+}
+
+func (x *exposition) link(uuid string, k linkKind, id telemetry.ID, link int, v float64) {
+	list := x.links[uuid]
+	if list == nil {
+		list = new(linkMetrics)
+		x.links[uuid] = list
+	}
+	f, m := x.byLink[k], list[k][link]
+	if m == nil {
+		_, series, _ := telemetry.Lookup(id)
+		values := []string{strconv.Itoa(link)}
+		if len(series.Values) > 1 {
+			values = append(values, series.Values[1:]...)
+		}
+		m = x.metric(f, uuid, values...)
+		list[k][link] = m
+	}
+	f.put(m, v)
 }
 
 // gather returns every family, by name.

@@ -53,6 +53,7 @@ func series(t testing.TB, e *Exporter, name string) (v float64, ok bool) {
 func exposed(t *testing.T) (text string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(3)
+		w.gpus[0].id.Links, w.gpus[0].links.state[1] = 3, 0
 		e, _ := start(t, w)
 		ticks(5)
 		release := make(chan struct{})
@@ -63,6 +64,7 @@ func exposed(t *testing.T) (text string) {
 		w.gpus[1].set(func(d *device) { d.err["*"], d.findErr = gone(Lost), gone(Lost) })
 		w.gpus[2].set(func(d *device) { d.hang["Memory"] = release })
 		w.gpus[0].set(func(d *device) { d.util = 2 })
+		w.notices <- xidNotice(w.gpus[0], 31)
 		ticks(1)
 		w.gpus[0].set(func(d *device) { d.util = 0.25 })
 		ticks(4)
@@ -120,7 +122,7 @@ func TestExpositionIsTheCatalogue(t *testing.T) {
 		}
 		seen[name] = true
 		want := slices.Clone(row.Labels)
-		if row.Per == telemetry.PerGPU {
+		if row.Per == telemetry.PerGPU || row.Per == telemetry.PerProcess || row.Per == telemetry.PerLink {
 			want = append(want, "uuid")
 		}
 		if row.Per != telemetry.PerSelf {
@@ -138,7 +140,7 @@ func TestExpositionIsTheCatalogue(t *testing.T) {
 		}
 	}
 	for _, row := range telemetry.Catalog {
-		read := row.Origin == telemetry.FromNode && (row.Per == telemetry.PerGPU || strings.HasPrefix(row.Name, "evenkeel_"))
+		read := row.Origin == telemetry.FromNode && (row.Per == telemetry.PerGPU || row.Per == telemetry.PerLink || strings.HasPrefix(row.Name, "evenkeel_"))
 		if read && !seen[row.Name] && !slices.Contains(notReadYet, row.Name) {
 			t.Errorf("%s is not exposed", row.Name)
 		}
@@ -150,11 +152,7 @@ func TestExpositionIsTheCatalogue(t *testing.T) {
 
 // notReadYet are rows of the node that have no reader.
 var notReadYet = []string{
-	"gpu_nvlink_total_bytes_total", "gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio",
-	"gpu_fabric_state", "gpu_recovery_action", "gpu_nvlink_links_expected", "gpu_pcie_replays_total",
-	"gpu_pcie_link_width", "gpu_pcie_link_width_max", "gpu_pcie_link_generation", "gpu_pcie_link_generation_max",
-	"gpu_pcie_bytes_total", "gpu_ecc_errors_total", "gpu_row_remap_pending", "gpu_row_remap_failed",
-	"gpu_row_remap_correctable_total", "gpu_row_remap_uncorrectable_total", "gpu_xid_errors_total", "gpu_mig_free_slices",
+	"gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio", "gpu_mig_free_slices",
 }
 
 func TestPromlint(t *testing.T) {

@@ -15,7 +15,7 @@ type gpu struct {
 	known    bool // id was read from the device
 	device   Device
 	opens    uint64 // start of the driver that device belongs to
-	fault    Fault  // of its enumeration
+	findErr  error  // of its enumeration
 	worker   *worker
 	front    *sample
 	got      bool // front holds a sample
@@ -23,10 +23,18 @@ type gpu struct {
 	up, lost bool
 	hung     callID
 	hungFor  time.Duration
+	sentLink uint64
+	toldLink uint64 // link round whose processes Members was told
+	holders  Holders
 	sentSlow uint64
-	wantSlow bool
+	want     due
 	revived  uint64 // times it came back after it was lost
 	logged   string
+	told     condition
+	nudged   bool // the driver said something of it that is read
+
+	recovery      float64
+	recoveryKnown bool
 }
 
 // generation grows when the device's counters may have begun anew.
@@ -56,9 +64,10 @@ func (e *Exporter) follow(s driverState) {
 		delete(before, e.place(&s.found[i], s.opens))
 		e.incomplete = e.incomplete || s.found[i].Err != nil
 	}
+	e.listener.listen()
 	for _, g := range e.gpus {
 		if before[g.uuid] {
-			g.device, g.fault = nil, Lost
+			g.device, g.findErr = nil, &DriverError{Call: callNames[callDevices], Fault: Lost}
 			e.incomplete = true
 		}
 	}
@@ -75,7 +84,8 @@ func (e *Exporter) place(f *Found, opens uint64) string {
 		id, known = f.Device.Identity(), true
 	}
 	if id.UUID == "" {
-		if what := fmt.Sprint(f.Index, f.PCI, f.Err); e.nameless[f.Index] != what {
+		// The fault and not the text, which may say for how long.
+		if what := fmt.Sprint(f.Index, f.PCI, FaultOf(f.Err)); e.nameless[f.Index] != what {
 			e.nameless[f.Index] = what
 			e.log.Warn("a GPU cannot be identified", "index", f.Index, "pci", f.PCI, "err", f.Err)
 		}
@@ -93,14 +103,14 @@ func (e *Exporter) place(f *Found, opens uint64) string {
 	switch {
 	case known:
 		if g.id != id || !g.known {
-			e.changed, g.wantSlow = true, true
+			e.changed, g.want = true, everything
 		}
 		g.id, g.known = id, true
-		g.device, g.opens, g.fault = f.Device, opens, ""
+		g.device, g.opens, g.findErr = f.Device, opens, nil
 	case FaultOf(f.Err) == Hung && g.opens == opens:
 		// The handle is good; its own calls will say when it answers again.
 	default:
-		g.device, g.fault = nil, FaultOf(f.Err)
+		g.device, g.findErr = nil, f.Err
 	}
 	return g.uuid
 }
@@ -113,6 +123,7 @@ func (e *Exporter) collect(now time.Time) {
 	if e.incomplete {
 		ask(e.driver.rescan, struct{}{})
 	}
+	e.watchDriver(now)
 	for _, g := range e.gpus {
 		var fresh bool
 		g.front, fresh = g.worker.take(g.front)
@@ -124,6 +135,12 @@ func (e *Exporter) collect(now time.Time) {
 			g.hung, g.hungFor = id, since
 		}
 		e.report(g, wasUp)
+		if e.state.up {
+			e.watchGPU(g, now)
+		}
+		if g.up {
+			e.watchRecovery(g, now)
+		}
 	}
 }
 
@@ -133,7 +150,7 @@ func (e *Exporter) judge(g *gpu, fresh bool) {
 	case fresh && g.front.answered():
 		if g.lost {
 			g.revived++
-			g.wantSlow = true
+			g.want = everything
 		}
 		g.missed, g.lost = 0, false
 	case fresh:
@@ -148,7 +165,7 @@ func (e *Exporter) judge(g *gpu, fresh bool) {
 	default:
 		g.missed++
 	}
-	if g.device == nil && e.state.up && (g.fault == Lost || g.fault == NoGPU) {
+	if f := FaultOf(g.findErr); g.device == nil && e.state.up && (f == Lost || f == NoGPU) {
 		g.lost = true
 	}
 	answered := g.got && g.front.answered()

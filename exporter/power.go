@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"errors"
-	"math"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -27,12 +26,7 @@ func readPower(r *reading) error {
 }
 
 func readEnergy(r *reading) error {
-	mj, err := r.field(FieldEnergyMillijoules)
-	if err != nil {
-		return r.absent(err, telemetry.GPUEnergyJoules)
-	}
-	r.count(telemetry.GPUEnergyJoules, mj/1000)
-	return nil
+	return r.count(telemetry.GPUEnergyJoules, FieldEnergyMillijoules, 1e-3)
 }
 
 // watchLimit reads all limits at once when the one in force has changed.
@@ -46,13 +40,13 @@ func watchLimit(r *reading) error {
 	}
 	changed := r.mem.limit != 0
 	r.mem.limit = mw
-	if !changed || r.slow {
+	if !changed || r.due.slow {
 		return nil
 	}
 	if err := readPowerLimits(r); err != nil {
 		return err
 	}
-	r.mem.slowRounds++ // there is a new slow part to send
+	r.mem.slow.rounds++ // there is a new slow part to send
 	return nil
 }
 
@@ -76,11 +70,7 @@ func readPowerLimits(r *reading) error {
 		{telemetry.GPUPowerLimitMinWatts, low},
 		{telemetry.GPUPowerLimitMaxWatts, high},
 	} {
-		if math.IsNaN(x.w) {
-			_ = r.absent(errUnsupported, x.id)
-			continue
-		}
-		r.set(x.id, x.w)
+		r.stated(x.id, x.w)
 	}
 	return nil
 }

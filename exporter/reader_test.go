@@ -185,12 +185,31 @@ func TestThrottleOrder(t *testing.T) {
 	}
 }
 
+// step is a number of the driver and what becomes of it.
+type step struct {
+	raw        float64
+	generation uint64
+	ok         bool
+	value      float64
+}
+
+func observeAll(t *testing.T, name string, wrap float64, steps []step) {
+	t.Helper()
+	var c counter
+	for i, s := range steps {
+		if ok := c.observe(s.raw, wrap, s.generation); ok != s.ok || c.value() != s.value {
+			t.Errorf("%s, step %d: %v, %g; want %v, %g", name, i, ok, c.value(), s.ok, s.value)
+		}
+	}
+}
+
 func TestCounter(t *testing.T) {
-	type step struct {
-		raw        float64
-		generation uint64
-		ok         bool
-		value      float64
+	const word = 1 << 32
+	wraps := map[string][]step{
+		"a wrap is no fall":         {{word - 10, 1, true, word - 10}, {5, 1, true, word + 5}, {20, 1, true, word + 20}, {1, 1, false, word + 20}, {2, 1, true, word + 22}},
+		"a fall of less than half":  {{1000, 1, true, 1000}, {3, 1, false, 1000}, {1004, 1, true, 1004}},
+		"a wrap in each reading":    {{3e9, 1, true, 3e9}, {5e8, 1, true, word + 5e8}, {2.4e9, 1, true, word + 2.4e9}, {1e8, 1, true, 2*word + 1e8}},
+		"a new start of the driver": {{word - 10, 1, true, word - 10}, {5, 2, true, word - 5}},
 	}
 	for name, steps := range map[string][]step{
 		"grows":                         {{5, 1, true, 5}, {9, 1, true, 9}, {9, 1, true, 9}},
@@ -199,19 +218,17 @@ func TestCounter(t *testing.T) {
 		"a new start of the driver":     {{1000, 1, true, 1000}, {3, 2, true, 1003}, {5, 2, true, 1005}},
 		"a start, and the number grows": {{1000, 1, true, 1000}, {2000, 2, true, 2000}},
 	} {
-		var c counter
-		for i, s := range steps {
-			if ok := c.observe(s.raw, s.generation); ok != s.ok || c.value() != s.value {
-				t.Errorf("%s, step %d: %v, %g; want %v, %g", name, i, ok, c.value(), s.ok, s.value)
-			}
-		}
+		observeAll(t, name, 0, steps)
+	}
+	for name, steps := range wraps {
+		observeAll(t, name, word, steps)
 	}
 	var c counter
 	c.add(2)
 	c.add(-1)
 	c.add(math.NaN())
-	c.observe(500, 1) // the driver begins to count by itself
-	c.observe(501, 1)
+	c.observe(500, 0, 1) // the driver begins to count by itself
+	c.observe(501, 0, 1)
 	if c.value() != 3 {
 		t.Errorf("from integrated to the driver's own: %g, want 3", c.value())
 	}

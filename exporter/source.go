@@ -3,6 +3,9 @@ package exporter
 import (
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
 // Source finds the devices of a node. Its calls may block for as long as the
@@ -79,6 +82,83 @@ type Device interface {
 	Fields(fields []Field) error
 }
 
+// Process is a process with a context on a device, as the driver lists it.
+type Process struct {
+	PID int
+	// MemoryBytes is 0 where the driver does not tell.
+	MemoryBytes uint64
+	// Instance is the MIG GPU instance, NoInstance without MIG.
+	Instance uint32
+}
+
+// NoInstance says that a process holds the whole device.
+const NoInstance uint32 = 0xFFFFFFFF
+
+// ProcessLister is a Device that lists its processes.
+type ProcessLister interface {
+	// Processes appends every process with a compute, MPS or graphics context,
+	// each once, in the order of their pids.
+	Processes(to []Process) ([]Process, error)
+}
+
+// Notice is something that the driver says between readings.
+type Notice struct {
+	UUID     string
+	Kind     telemetry.EventKind // xid, ecc, recovery_action, mig_change, gpu_lost
+	Code     int                 // the Xid
+	Instance uint32              // NoInstance if it is the device's
+	Detail   string              // what the kind does not say
+}
+
+// Notifier is a Source that reports what happens between readings. What
+// happened before Listen is not reported.
+type Notifier interface {
+	// Listen registers every device that can be; the others are named in err,
+	// and the rest are listened to all the same. It may be called again: for
+	// devices that have come since, for those that came back, which anew names,
+	// and for all after Wait failed.
+	Listen(anew ...string) error
+	// Wait returns the next notice, or ok false when wait has passed without,
+	// which may also be sooner. After an error there is nothing to wait for
+	// until Listen.
+	Wait(wait time.Duration) (n Notice, ok bool, err error)
+}
+
+// PCIeLinker is a Device that tells its PCIe link, in up to four calls. NaN is
+// what it does not state; that it states nothing is an error.
+type PCIeLinker interface {
+	PCIeLink() (PCIeLink, error)
+}
+
+// PCIeLink is generation and lanes in use, and what device and slot can do.
+type PCIeLink struct {
+	Generation, Width, MaxGeneration, MaxWidth float64
+}
+
+// FabricTeller is a Device that tells how far it is with registering at the
+// NVLink fabric: 1 not started, 2 in progress, 3 completed.
+type FabricTeller interface {
+	FabricState() (int, error)
+}
+
+// LinkTeller is a Device that tells of one NVLink in calls of their own, for
+// what its driver has no field for.
+type LinkTeller interface {
+	LinkUp(link int) (bool, error)
+	LinkErrors(link int, kind LinkError) (float64, error)
+}
+
+// LinkError is a kind of error of an NVLink.
+type LinkError int
+
+// Kinds of errors of an NVLink.
+const (
+	LinkCRCFlit LinkError = iota
+	LinkCRCData
+	LinkReplay
+	LinkRecovery
+)
+
 // Sample is one of the driver's buffered samples.
 type Sample struct {
 	Micros uint64  // driver time stamp, microseconds
@@ -113,23 +193,59 @@ const (
 	FieldThrottleSWThermalNs  FieldID = 269
 	FieldThrottleHWThermalNs  FieldID = 270
 	FieldThrottlePowerBrakeNs FieldID = 271
-	FieldNVLinkTxKiB          FieldID = 138
-	FieldNVLinkRxKiB          FieldID = 139
 	FieldNVLinkCount          FieldID = 91
 	FieldTLimitShutdown       FieldID = 193
 	FieldTLimitSlowdown       FieldID = 194
 	FieldTLimitMemoryMax      FieldID = 195
 	FieldTLimitGPUMax         FieldID = 196
+	FieldPCIeTxBytes          FieldID = 197
+	FieldPCIeRxBytes          FieldID = 198
+	FieldPCIeReplays          FieldID = 94
+	FieldRecoveryAction       FieldID = 230
+
+	FieldECCCorrectedVolatile    FieldID = 3
+	FieldECCUncorrectedVolatile  FieldID = 4
+	FieldECCCorrectedAggregate   FieldID = 5
+	FieldECCUncorrectedAggregate FieldID = 6
+	FieldRemapCorrectable        FieldID = 142
+	FieldRemapUncorrectable      FieldID = 143
+	FieldRemapPending            FieldID = 144
+	FieldRemapFailed             FieldID = 145
+
+	// Of one link each, named by the scope. Those up to NVLink 4, then those
+	// from NVLink 5 on, then what both have.
+	FieldNVLinkTxKiB      FieldID = 138
+	FieldNVLinkRxKiB      FieldID = 139
+	FieldNVLinkReplays    FieldID = 161
+	FieldNVLinkRecoveries FieldID = 162
+	FieldNVLinkCRCErrors  FieldID = 163
+
+	FieldNVLink5TxBytes    FieldID = 202
+	FieldNVLink5RxBytes    FieldID = 204
+	FieldNVLink5RxErrors   FieldID = 208
+	FieldNVLink5Recoveries FieldID = 215
+
+	FieldNVLinkState FieldID = 165 // 0 inactive, 1 active, 2 asleep, 3 no traffic
+
 	// AllLinks as a scope asks for the sum over all links.
 	AllLinks uint32 = 0xFFFFFFFF
 )
 
-// Field is one element of a batch: ID and Scope in, Value and Err out.
+// Field is one element of a batch: ID and Scope in, the others out.
 type Field struct {
 	ID    FieldID
 	Scope uint32
 	Value float64
+	Word  bool // the driver's number has 32 bits, so that a counter wraps
 	Err   error
+}
+
+// wrap is the number at which a counter begins anew, 0 for never.
+func (f *Field) wrap() float64 {
+	if f.Word {
+		return 1 << 32
+	}
+	return 0
 }
 
 // Fault classifies what went wrong in the driver; it is a label value, so the
@@ -179,6 +295,12 @@ func FaultOf(err error) Fault {
 		return d.Fault
 	}
 	return OtherFault
+}
+
+// EventSink is a Sink that takes events too, and keeps them until they are
+// stored. It is called on a goroutine of its own.
+type EventSink interface {
+	Event(e telemetry.Event) error
 }
 
 // Sink takes what the node says. It must not block: a tick waits for nobody.

@@ -20,6 +20,61 @@ type world struct {
 	hang    chan struct{} // Open and Devices wait until it is closed
 	gpus    []*device
 	missing []string
+
+	notices  chan Notice
+	listened [][]string // what each Listen named
+	waits    int
+	deaf     error         // of Listen
+	waitErr  error         // of Wait
+	hasty    bool          // Wait returns at once
+	waitHang chan struct{} // Wait returns when it is closed
+	shut     chan struct{} // closed by Close
+}
+
+// Listen and Wait make the world a Notifier. They are not counted as calls.
+func (w *world) Listen(anew ...string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listened = append(w.listened, anew)
+	return w.deaf
+}
+
+func (w *world) Wait(wait time.Duration) (n Notice, ok bool, err error) {
+	w.mu.Lock()
+	w.waits++
+	hang, hasty, failed, shut := w.waitHang, w.hasty, w.waitErr, w.shut
+	w.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if failed != nil {
+		return n, false, failed
+	}
+	if hasty {
+		wait = 0
+	}
+	select {
+	case n = <-w.notices:
+		return n, true, nil
+	default:
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case n = <-w.notices:
+		return n, true, nil
+	case <-timer.C:
+		return n, false, nil
+	case <-shut:
+		return n, false, gone(NotInitialized)
+	}
+}
+
+// ears changes how the world tells of events.
+func (w *world) ears(f func(w *world)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(w)
 }
 
 // device is one GPU of the world.
@@ -37,6 +92,7 @@ type device struct {
 	findErr    error
 	err        map[string]error
 	hang       map[string]chan struct{}
+	count      map[string]int // calls by name
 	util       float64
 	core, hbm  float64
 	margin     float64
@@ -50,10 +106,16 @@ type device struct {
 	throttleNs map[FieldID]float64
 	energyBase float64 // millijoules
 	fields     map[FieldID]error
+	plain      map[FieldID]float64 // fields that are what they are
+	words      bool                // counters have 32 bits
+	pcie       PCIeLink
+	fabric     int
+	links      wires
+	processes  []Process
 }
 
 func newWorld(n int) *world {
-	w := &world{}
+	w := &world{notices: make(chan Notice, 10_000)}
 	for i := range n {
 		w.gpus = append(w.gpus, &device{
 			w: w, born: time.Now(), samples: 10,
@@ -61,7 +123,7 @@ func newWorld(n int) *world {
 				UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", i), PCI: fmt.Sprintf("00000000:%02X:00.0", 0x18+i),
 				Index: i, Model: "NVIDIA H100 80GB HBM3", Serial: fmt.Sprint(1000 + i), Arch: "hopper", Links: 18,
 			},
-			err: map[string]error{}, hang: map[string]chan struct{}{}, fields: map[FieldID]error{},
+			err: map[string]error{}, hang: map[string]chan struct{}{}, count: map[string]int{}, fields: map[FieldID]error{},
 			util: 0.5, core: 60, hbm: 70, margin: 27, offset: -2, threshold: 89, memLimit: 95,
 			watts: 400, limit: 700, used: 10 << 30,
 			throttleNs: map[FieldID]float64{
@@ -69,6 +131,12 @@ func newWorld(n int) *world {
 				FieldThrottlePowerBrakeNs: 4e9, FieldThrottleSyncBoostNs: 5e9,
 			},
 			energyBase: 1e9,
+			plain: map[FieldID]float64{
+				FieldECCCorrectedVolatile: 1, FieldECCUncorrectedVolatile: 0, FieldECCCorrectedAggregate: 3, FieldECCUncorrectedAggregate: 0,
+				FieldRemapCorrectable: 5, FieldRemapUncorrectable: 0, FieldRemapPending: 0, FieldRemapFailed: 0,
+				FieldPCIeTxBytes: 7e9, FieldPCIeRxBytes: 8e9, FieldPCIeReplays: 9, FieldRecoveryAction: 0,
+			},
+			pcie: PCIeLink{5, 16, 5, 16}, fabric: 3, links: newWires(i),
 		})
 	}
 	return w
@@ -84,11 +152,23 @@ func (w *world) Open() error {
 	}
 	if err == nil {
 		w.opens.Add(1)
+		w.mu.Lock()
+		w.shut = make(chan struct{})
+		w.mu.Unlock()
 	}
 	return err
 }
 
-func (w *world) Close() error { w.ends.Add(1); return nil }
+func (w *world) Close() error {
+	w.ends.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.shut != nil {
+		close(w.shut)
+		w.shut = nil
+	}
+	return nil
+}
 
 func (w *world) Driver() (Driver, error) {
 	w.calls.Add(1)
@@ -140,6 +220,7 @@ func (d *device) enter(call string) error {
 	}
 	defer d.inside.Add(-1)
 	d.mu.Lock()
+	d.count[call]++
 	err, hang := d.err[call], d.hang[call]
 	if err == nil {
 		err = d.err["*"]
@@ -240,6 +321,13 @@ func (d *device) ThrottleReasons() (Reasons, error) {
 	return read(d, "ThrottleReasons", func() Reasons { return d.reasons })
 }
 
+func (d *device) Processes(to []Process) ([]Process, error) {
+	d.calls.Add(2) // as the real one, which has three lists
+	d.w.calls.Add(2)
+	list, err := read(d, "Processes", func() []Process { return d.processes })
+	return append(to, list...), err
+}
+
 func (d *device) Fields(fields []Field) error {
 	if err := d.enter("Fields"); err != nil {
 		return err
@@ -249,6 +337,13 @@ func (d *device) Fields(fields []Field) error {
 	for i := range fields {
 		f := &fields[i]
 		f.Err = d.fields[f.ID]
+		if v, ok := d.plain[f.ID]; ok {
+			f.Value, f.Word = v, d.words
+			continue
+		}
+		if d.links.field(f) {
+			continue
+		}
 		switch f.ID {
 		case FieldMemoryTemperature:
 			f.Value = d.hbm
@@ -268,6 +363,16 @@ func (d *device) Fields(fields []Field) error {
 		}
 	}
 	return nil
+}
+
+func (d *device) PCIeLink() (PCIeLink, error) {
+	d.calls.Add(3) // as the real one, which has four values
+	d.w.calls.Add(3)
+	return read(d, "PCIeLink", func() PCIeLink { return d.pcie })
+}
+
+func (d *device) FabricState() (int, error) {
+	return read(d, "FabricState", func() int { return d.fabric })
 }
 
 func gone(f Fault) error { return &DriverError{Call: "test", Fault: f} }

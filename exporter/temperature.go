@@ -146,7 +146,7 @@ func coreHeadroom(r *reading) (float64, error) {
 func Headroom(dev Device) (celsius float64, err error) {
 	out, now := newSample(), time.Now()
 	r := reading{
-		dev: dev, at: now, period: DefaultPeriod, slow: true, out: out,
+		dev: dev, at: now, period: DefaultPeriod, due: due{slow: true}, out: out,
 		mem: &memory{results: make([]result, len(readers)), arch: archOf(dev.Identity().Arch)}, call: &callMark{epoch: now},
 	}
 	r.round(slices.DeleteFunc(slices.Clone(readers), func(rd reader) bool { return !slices.Contains(headroomReaders, rd.name) }))

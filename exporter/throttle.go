@@ -57,13 +57,8 @@ func readThrottle(r *reading) error {
 // the measured interval while the reason holds.
 func readThrottleTime(r *reading, id telemetry.ID, field FieldID, active float64, bitsErr error) error {
 	if field != 0 {
-		ns, err := r.field(field)
-		if err == nil {
-			r.count(id, ns/1e9)
-			return nil
-		}
-		if !isUnsupported(err) {
-			return r.absent(err, id)
+		if _, err := r.field(field); !isUnsupported(err) {
+			return r.count(id, field, 1e-9)
 		}
 	}
 	if bitsErr != nil {

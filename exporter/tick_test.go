@@ -41,7 +41,8 @@ func TestAllocationsPerTick(t *testing.T) {
 	for range 3 {
 		e.tick(time.Second)
 	}
-	e.lastSlow = time.Now().Add(time.Hour) // fast ticks only
+	e.lastLink = time.Now().Add(time.Hour) // fast ticks only
+	e.lastSlow = e.lastLink
 	got := testing.AllocsPerRun(200, func() { e.tick(time.Second) })
 	t.Logf("%.1f allocations a tick, %d GPUs", got, gpus)
 	if got > 3*gpus {
@@ -57,12 +58,18 @@ func TestAllocationsPerTick(t *testing.T) {
 func TestFrameBytes(t *testing.T) {
 	sink := &counting{}
 	e := idle(t, newWorld(8), sink)
+	e.tick(time.Second) // all parts
+	all := sink.bytes
 	e.tick(time.Second)
-	slow := sink.bytes
+	fast := sink.bytes - all
+	e.lastLink = time.Time{}
 	e.tick(time.Second)
-	fast := sink.bytes - slow
-	mean := (14*fast + slow) / 15
-	t.Logf("fast part %d bytes, with slow part %d, mean %d", fast, slow, mean)
+	link := sink.bytes - all - fast
+	mean := (12*fast + 2*link + all) / 15
+	t.Logf("fast part %d bytes, with link part %d, with all %d, mean %d", fast, link, all, mean)
+	if link < 2*fast {
+		t.Error("no link part was measured")
+	}
 	if mean > 3000 {
 		t.Errorf("mean %d bytes a node and second, at most 3000", mean)
 	}
@@ -78,7 +85,7 @@ func TestTicksAreFlat(t *testing.T) {
 	}
 	samples, gpus, buf := len(e.frame.samples), len(e.frame.gpus), cap(e.frame.buf)
 	for range 2000 {
-		e.lastSlow = time.Time{}
+		e.lastLink, e.lastSlow = time.Time{}, time.Time{}
 		e.tick(time.Second)
 	}
 	if len(e.frame.samples) != samples || len(e.frame.gpus) != gpus || cap(e.frame.buf) > 2*buf {
@@ -87,7 +94,7 @@ func TestTicksAreFlat(t *testing.T) {
 }
 
 func BenchmarkTick(b *testing.B) {
-	for _, part := range []string{"fast", "slow"} {
+	for _, part := range []string{"fast", "link", "slow"} {
 		b.Run(part, func(b *testing.B) {
 			sink := &counting{}
 			e := idle(b, newWorld(8), sink)
@@ -95,7 +102,12 @@ func BenchmarkTick(b *testing.B) {
 			sink.frames, sink.bytes = 0, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if e.lastSlow = time.Now().Add(time.Hour); part == "slow" {
+				never := time.Now().Add(time.Hour)
+				e.lastLink, e.lastSlow = never, never
+				switch part {
+				case "link":
+					e.lastLink = time.Time{}
+				case "slow": // and everything
 					e.lastSlow = time.Time{}
 				}
 				e.tick(time.Second)

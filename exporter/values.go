@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"math"
+	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -69,10 +70,22 @@ func (m mark) quality() telemetry.Quality {
 	return telemetry.Quality_QUALITY_OK
 }
 
-// values holds one part of what was read of a GPU, fast or slow.
+// values holds one part of what was read of a GPU: fast, link or slow.
 type values struct {
 	v    [maxSlots]float64
 	mark [maxSlots]mark
+}
+
+// part is a slower part of what was read of a GPU.
+type part struct {
+	values
+	at     time.Time // start of the last round that read it
+	rounds uint64    // grows when there is a new one to send
+}
+
+func (p *part) done(at time.Time) {
+	p.at = at
+	p.rounds++
 }
 
 func (v *values) get(slot int) (float64, bool) {
@@ -102,14 +115,18 @@ type counter struct {
 
 func (c *counter) value() float64 { return c.base + c.last }
 
-// observe takes the driver's number. A fall is believed at once after a new
-// start of the driver, else only when the next number confirms it: one wrong
-// reading must not add the whole count a second time.
-func (c *counter) observe(raw float64, generation uint64) bool {
+// observe takes the driver's number, which begins anew at wrap if that is not 0.
+// A fall that the wrap explains, by less than half its range, is none. Another is
+// believed at once after a new start of the driver, else only when the next
+// number confirms it: one wrong reading must not add the whole count a second
+// time.
+func (c *counter) observe(raw, wrap float64, generation uint64) bool {
 	switch {
 	case !c.known:
 	case !c.raw:
 		c.base = c.value() - raw
+	case raw < c.last && c.generation == generation && raw+wrap-c.last > 0 && raw+wrap-c.last < wrap/2:
+		c.base += wrap
 	case raw < c.last:
 		if c.generation == generation && !c.falling {
 			c.falling = true

@@ -5,18 +5,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
 // sample is what one round found. It belongs to the worker while it is filled
 // and to the tick once it is handed over.
 type sample struct {
 	at         time.Time // start of the round
-	slowAt     time.Time
-	slowRounds uint64
-	fast, slow values
+	fast       values
+	link, slow part
+	links      linkValues
+	linkWhys   [linkKinds][whys]uint32
+	processes  []Process // of the last link round
+	listed     bool      // the driver could list them
 	invalid    [maxSlots][whys]uint32
 	results    []result
 	fatal      Fault // the device, or the whole driver, is gone
+	fatalErr   error
 }
 
 func newSample() *sample { return &sample{results: make([]result, len(readers))} }
@@ -32,10 +38,24 @@ func (s *sample) dropped(f func(metric string, w why, n float64)) {
 				sum[w] += float64(n)
 			}
 		}
-		for w, n := range sum {
-			if n > 0 {
-				f(row.Name, why(w), n)
+		told(row, &sum, f)
+	}
+	for k := linkKind(0); k < linkKinds; {
+		row := telemetry.RowOf(linkCounts[k].id)
+		var sum [whys]float64
+		for ; k < linkKinds && telemetry.RowOf(linkCounts[k].id) == row; k++ {
+			for w, n := range s.linkWhys[k] {
+				sum[w] += float64(n)
 			}
+		}
+		told(row, &sum, f)
+	}
+}
+
+func told(row *telemetry.Row, sum *[whys]float64, f func(metric string, w why, n float64)) {
+	for w, n := range sum {
+		if n > 0 {
+			f(row.Name, why(w), n)
 		}
 	}
 }
@@ -46,7 +66,7 @@ func (s *sample) answered() bool { return s.fatal == "" }
 // job asks a worker for one round.
 type job struct {
 	tick       uint64
-	slow       bool
+	due        due
 	device     Device
 	generation uint64
 }
@@ -122,28 +142,29 @@ func (w *worker) run(ctx context.Context, done chan<- uint64) {
 func (w *worker) round(r *reading, j job) {
 	s := w.back
 	s.fast.mark = [maxSlots]mark{}
-	s.fatal = ""
 	if j.generation != w.mem.generation {
 		w.mem.generation, w.mem.arch = j.generation, archOf(j.device.Identity().Arch)
 		w.mem.at = time.Time{}
-		j.slow = true
+		w.mem.links.restart()
+		j.due = everything
 	}
 	at := time.Now()
 	*r = reading{
-		dev: j.device, at: at, period: w.period, slow: j.slow, out: s, mem: &w.mem, call: &w.call,
-		fields: r.fields, samples: r.samples,
+		dev: j.device, at: at, period: w.period, due: j.due, out: s, mem: &w.mem, call: &w.call,
+		fields: r.fields, perLink: r.perLink, samples: r.samples,
 	}
 	if !w.mem.at.IsZero() {
 		r.elapsed = at.Sub(w.mem.at)
 	}
 	r.round(readers)
-	if r.fatal != nil {
-		s.fatal = FaultOf(r.fatal)
-	} else {
+	s.fatal, s.fatalErr = FaultOf(r.fatal), r.fatal
+	if r.fatal == nil {
 		w.mem.at = at
 	}
-	s.at, s.slowAt, s.slowRounds = at, w.mem.slowAt, w.mem.slowRounds
-	s.slow = w.mem.slow
+	s.at, s.link, s.slow = at, w.mem.link, w.mem.slow
+	w.mem.links.copyTo(&s.links)
+	s.linkWhys = w.mem.links.invalid
+	s.processes, s.listed = append(s.processes[:0], w.mem.processes...), w.mem.listed
 	s.invalid = w.mem.invalid
 	copy(s.results, w.mem.results)
 }
