@@ -38,7 +38,7 @@ func BenchmarkJudge(b *testing.B) {
 			if !slow {
 				for _, g := range n.devices {
 					for _, w := range wiredSeries {
-						if w.rate == telemetry.Slow {
+						if w.class == classSlow {
 							g.ClearValue(w.id)
 						}
 					}
@@ -127,6 +127,11 @@ func TestJudgeAllocations(t *testing.T) {
 }
 
 func stateOf8(b testing.TB, nodes int) (*State, func(i int, at time.Time)) {
+	s, _, hear := fleetOf8(b, nodes)
+	return s, hear
+}
+
+func fleetOf8(b testing.TB, nodes int) (*State, []*node, func(i int, at time.Time)) {
 	s := NewState()
 	list, judges := make([]*node, nodes), make([]*Judge, nodes)
 	plan := telemetry.Inventory{Source: "s"}
@@ -151,21 +156,66 @@ func stateOf8(b testing.TB, nodes int) (*State, func(i int, at time.Time)) {
 	}
 	s.Inventory(t0, plan)
 	s.View(t0)
-	return s, hear
+	return s, list, hear
 }
 
-// BenchmarkView folds an observation of one node of many and takes a View.
+// BenchmarkView folds an observation of one node of many and takes a View; with
+// all of them folded it is what one who looks every second costs. Snapshot is
+// the part that frames wait for.
 func BenchmarkView(b *testing.B) {
-	s, hear := stateOf8(b, 2000)
-	at := t0
-	cpu := cpuTime()
-	b.ReportAllocs()
-	for b.Loop() {
-		at = at.Add(time.Second)
-		hear(7, at)
-		s.View(t0)
+	for _, nodes := range []int{2000, 12500} {
+		s, hear := stateOf8(b, nodes)
+		at := t0
+		for _, heard := range []int{1, nodes} {
+			next := func() time.Time {
+				at = at.Add(time.Second)
+				for i := range heard {
+					hear(i, at)
+				}
+				if heard < nodes {
+					return t0 // else the others would be gone
+				}
+				return at
+			}
+			run := func(what string, look func(time.Time), after func()) {
+				b.Run(fmt.Sprintf("%s/gpus=%d/heard=%d", what, 8*nodes, heard), func(b *testing.B) {
+					b.ReportAllocs()
+					var spent time.Duration
+					for b.Loop() {
+						b.StopTimer()
+						now := next()
+						b.StartTimer()
+						cpu := cpuTime()
+						look(now)
+						spent += cpuTime() - cpu
+						b.StopTimer()
+						after()
+						b.StartTimer()
+					}
+					b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
+				})
+			}
+			run("view", func(now time.Time) { s.View(now) }, func() {})
+			var v, last *View
+			var changed []string
+			run("snapshot", func(now time.Time) { v, last, changed = s.snapshot(now) }, func() { v.rejoin(last, changed) })
+		}
 	}
-	b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
+}
+
+// BenchmarkCoverage is what each pass asks of 100,000 GPUs.
+func BenchmarkCoverage(b *testing.B) {
+	s, hear := stateOf8(b, 12500)
+	at := t0.Add(time.Second)
+	for i := range 12500 {
+		hear(i, at)
+	}
+	v := s.View(at)
+	for b.Loop() {
+		if c := v.Coverage(at); c.Fresh != 100000 {
+			b.Fatal(c)
+		}
+	}
 }
 
 // BenchmarkObserve folds an observation of 8 GPUs.

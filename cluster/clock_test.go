@@ -133,3 +133,70 @@ func TestFrameWithoutTimeIsRefused(t *testing.T) {
 		wantDrop(t, err, telemetry.DropClock)
 	}
 }
+
+// A clock that is wrong from the first frame on, in either direction: the skew is
+// told, the age is not made of it, and beyond the bound nothing is trusted.
+func TestClockWrongFromTheStart(t *testing.T) {
+	for _, tc := range []struct {
+		skew time.Duration
+		want telemetry.Quality
+	}{{20 * time.Second, okQ}, {-20 * time.Second, okQ}, {time.Minute, suspectQ}, {-time.Minute, suspectQ}, {20 * 365 * 24 * time.Hour, suspectQ}, {-20 * 365 * 24 * time.Hour, suspectQ}} {
+		n := newNode("a", 1)
+		n.skew, n.born = tc.skew, tc.skew
+		r, s := newRig(t, n), NewState()
+		o, next := r.seconds(t0, 20)
+		if q := tempQuality(t, o); q != tc.want || o.GetAgeMs() > 100 || o.GetSkewMs() != tc.skew.Milliseconds() {
+			t.Errorf("skew %s: %s, age %d ms, skew told %d ms", tc.skew, q, o.GetAgeMs(), o.GetSkewMs())
+		}
+		at := next.Add(-time.Second)
+		if err := s.Observe(at, o); err != nil {
+			t.Fatal(err)
+		}
+		node, g, _ := s.View(at).GPU("GPU-a-0")
+		read, _ := g.Reading(telemetry.GPUTemperatureCelsiusCore)
+		if age := at.Sub(read.At); age > time.Second || age < 0 || node.Fresh(read, at) != (tc.want == okQ) {
+			t.Errorf("skew %s: in the View %s old, fresh %v", tc.skew, age, node.Fresh(read, at))
+		}
+	}
+}
+
+// After an outage the frames of a minute come at once: each is as old as it is,
+// and none but the last is news.
+func TestBurstAfterAnOutage(t *testing.T) {
+	st, s := newStage(t, 1), NewState()
+	g := st.n.devices[0]
+	tick := func(second int) {
+		set(g, map[telemetry.ID]float64{telemetry.GPUThermalHeadroomCelsius: 60 - float64(second)/4, telemetry.GPUNVLinkTotalBytesTx: 1e12 + float64(second)*1e9})
+	}
+	links(g, 18, 18)
+	for range 60 {
+		tick(st.second)
+		st.run(1)
+	}
+	arrive := st.at.Add(60 * time.Second)
+	for i := range 60 {
+		sampled := st.at.Add(time.Duration(i) * time.Second)
+		tick(st.second + i)
+		at := arrive.Add(time.Duration(i) * time.Millisecond)
+		o, err := st.j.Frame(at, st.n.frame(sampled))
+		if err != nil || o == nil {
+			t.Fatalf("frame %d: %v, %v", i, o, err)
+		}
+		if err := s.Observe(at, o); err != nil {
+			t.Fatal(err)
+		}
+		n, vg, _ := s.View(at).GPU(g.GetUuid())
+		read, _ := vg.Reading(telemetry.GPUThermalHeadroomCelsius)
+		late := at.Sub(sampled)
+		if age := at.Sub(read.At); age-late > 50*time.Millisecond || late-age > 50*time.Millisecond || n.Fresh(read, at) != (late <= 3*time.Second) {
+			t.Fatalf("frame %d, %s late: %s old, fresh %v", i, late, age, n.Fresh(read, at))
+		}
+		x := gpuOf(t, o, g.GetUuid())
+		if slope := x.GetSlopeCPerS(); slope > -0.24 || slope < -0.26 {
+			t.Fatalf("frame %d: slope %g", i, slope)
+		}
+		if ratio := x.GetFabric().GetSaturationRatio(); ratio > 0.003 {
+			t.Fatalf("frame %d: saturation %g", i, ratio)
+		}
+	}
+}

@@ -9,20 +9,51 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
+// block is the memory of a folded node. It may be used again for another once
+// nobody can see the node any more.
+type block struct {
+	node     Node
+	gpus     []GPU
+	list     []*GPU
+	readings []reading
+}
+
+// room makes room for an observation.
+func (b *block) room(gpus, readings int) {
+	if cap(b.gpus) < gpus {
+		b.gpus, b.list = make([]GPU, gpus), make([]*GPU, gpus)
+	}
+	if cap(b.readings) < readings {
+		b.readings = make([]reading, 0, readings)
+	}
+	b.gpus = b.gpus[:cap(b.gpus)]
+	clear(b.gpus) // what is not used now must hold nothing either
+	b.gpus, b.list, b.readings = b.gpus[:gpus], b.list[:gpus], b.readings[:0]
+	for i := range b.gpus {
+		b.list[i] = &b.gpus[i]
+	}
+}
+
 // fold makes a node of an observation. Text that did not change is taken from
-// the old node, so that one copy of it stays in memory.
-func fold(now time.Time, o *telemetry.Observation, old *Node) *Node {
+// the old node, so that one copy of it stays in memory. Values are those of
+// judged, if there is one.
+func (b *block) fold(now time.Time, o *telemetry.Observation, judged *Judged, old *Node) *Node {
 	skew := time.Duration(min(max(o.GetSkewMs(), -maxSkewMS), maxSkewMS)) * time.Millisecond
 	seen := time.Unix(0, o.GetSampleTimeUnixNano()).Add(-skew)
 	if seen.After(now) {
 		seen = now
 	}
-	n := &Node{
+	n := &b.node
+	*n = Node{
 		Name: o.GetNode(), Cluster: o.GetCluster(), BootID: o.GetBootId(), Incarnation: o.GetIncarnation(),
 		State: NodeUp, Seen: seen, Heard: now,
 		Period: clampPeriod(time.Duration(min(o.GetPeriodMs(), 1<<32)) * time.Millisecond), Skew: skew,
 		ClockSynchronized: o.GetClockSynchronized(), DriverFault: o.GetDriverFault(),
-		Expected: int(min(o.GetGpusExpected(), telemetry.MaxGPUs)),
+		reported: int(min(o.GetGpusExpected(), telemetry.MaxGPUs)), Doubt: o.GetDoubt(),
+	}
+	n.Expected = n.reported
+	if a := o.GetAir(); a != nil {
+		n.InletC, n.AirC = opt(a.HasInletC(), a.GetInletC()), opt(a.HasBaseC(), a.GetBaseC())
 	}
 	n.Since = since(o, seen, skew)
 	if old != nil {
@@ -32,27 +63,49 @@ func fold(now time.Time, o *telemetry.Observation, old *Node) *Node {
 		keep(&n.Name, old.Name)
 		keep(&n.Cluster, old.Cluster)
 		keep(&n.BootID, old.BootID)
+		n.Host = old.Host
 	}
+	n.Host = foldHost(o.GetHost(), n.Host)
 	total := 0
+	if judged != nil {
+		total = len(judged.values)
+	}
 	for _, g := range o.GetGpus() {
 		total += len(g.GetValues())
 	}
-	gpus := make([]GPU, len(o.GetGpus()))
-	n.GPUs = make([]*GPU, len(gpus))
-	room := make([]reading, 0, total)
+	b.room(len(o.GetGpus()), total)
+	n.GPUs = b.list
 	for i, g := range o.GetGpus() {
-		var before *GPU
-		if old != nil && i < len(old.GPUs) {
-			before = old.GPUs[i]
+		x, before := &b.gpus[i], old.last(i, g.GetUuid())
+		from := len(b.readings)
+		if judged != nil {
+			b.readings = foldJudged(b.readings, judged.Values(i))
+		} else {
+			b.readings = foldValues(b.readings, g.GetValues())
 		}
-		from := len(room)
-		room = foldValues(room, g.GetValues())
-		gpus[i].readings, gpus[i].base = room[from:len(room):len(room)], seen
-		gpus[i].fold(n.Name, g, before)
-		n.GPUs[i] = &gpus[i]
+		x.readings, x.base = b.readings[from:len(b.readings):len(b.readings)], seen
+		x.fold(n.Name, g, before)
+		x.DoubtfulIdentity = n.Doubt != "" || x.Health == HealthDoubtful
 	}
 	slices.SortStableFunc(n.GPUs, compareGPUs)
 	return n
+}
+
+// last is a device as the node had it; nil if it had not. It is where it was, or
+// has moved because another came or went.
+func (n *Node) last(i int, uuid string) *GPU {
+	if n == nil {
+		return nil
+	}
+	if i < len(n.GPUs) && n.GPUs[i].UUID == uuid {
+		return n.GPUs[i]
+	}
+	for _, g := range n.GPUs {
+		if g.UUID == uuid {
+			return g
+		}
+	}
+	return nil
 }
 
 // maxSkewMS is a century: more could overflow.
@@ -98,7 +151,7 @@ func foldValues(to []reading, values []*telemetry.Value) []reading {
 		if !finite(v.GetV()) || v.GetId() > math.MaxUint16 || v.GetQuality() < 0 || v.GetQuality() > telemetry.Quality_QUALITY_UNSUPPORTED {
 			continue
 		}
-		r := reading{v: v.GetV(), off: offset(-time.Duration(v.GetAgeMs()) * time.Millisecond), id: uint16(v.GetId()), q: uint8(v.GetQuality())}
+		r := reading{v: v.GetV(), off: agedOffset(v.GetAgeMs()), id: uint16(v.GetId()), q: uint8(v.GetQuality())}
 		sorted = sorted && (len(to) == from || to[len(to)-1].id < r.id)
 		to = append(to, r)
 	}
@@ -107,6 +160,21 @@ func foldValues(to []reading, values []*telemetry.Value) []reading {
 	}
 	slices.SortStableFunc(to[from:], func(a, b reading) int { return int(a.id) - int(b.id) })
 	return to[:from+len(slices.CompactFunc(to[from:], func(a, b reading) bool { return a.id == b.id }))]
+}
+
+// foldJudged is foldValues for values that are known to be sound and in order.
+func foldJudged(to []reading, values []Value) []reading {
+	for _, v := range values {
+		if finite(v.V) {
+			to = append(to, reading{v: v.V, off: agedOffset(v.AgeMs), id: v.ID, q: v.Quality})
+		}
+	}
+	return to
+}
+
+// agedOffset is the offset of what was read so long before.
+func agedOffset(ms uint32) int32 {
+	return int32(max(-int64(ms)*int64(time.Millisecond/offUnit), math.MinInt32))
 }
 
 var stateOf = map[telemetry.GPUState]GPUState{
@@ -138,19 +206,12 @@ func (g *GPU) fold(node string, o *telemetry.GPUObservation, old *GPU) {
 		g.DefaultW = opt(p.HasDefaultW(), p.GetDefaultW())
 		g.MaxW = opt(p.HasMaxW(), p.GetMaxW())
 	}
-	h := o.GetHealth()
-	g.Health, g.HealthScore, g.HealthReason = h.GetClass(), h.GetScore(), h.GetReason()
-	if i := o.GetIdle(); i != nil {
-		g.IdleSince, g.IdleCause, g.IdleEvidence = time.Unix(0, i.GetSinceUnixNano()), i.GetCause(), slices.Clone(i.GetEvidence())
+	g.foldVerdicts(o, old)
+	var holders []Member
+	if old != nil && old.UUID == g.UUID {
+		holders = old.Members
 	}
-	for _, m := range o.GetMembers() {
-		x := Member{ID: m.GetId(), Kind: m.GetKind(), UUID: m.GetUuid()}
-		if m.HasGi() {
-			gi := m.GetGi()
-			x.GI = &gi
-		}
-		g.Members = append(g.Members, x)
-	}
+	g.Members = foldMembers(o.GetMembers(), holders)
 	if old != nil {
 		keep(&g.UUID, old.UUID)
 		keep(&g.PCI, old.PCI)

@@ -25,6 +25,21 @@ func FuzzJudge(f *testing.F) {
 			m.SetSamples([]*telemetry.Sample{telemetry.Sample_builder{Id: 402, Value: 2}.Build()})
 		},
 		func(m *telemetry.Frame) {
+			m.SetHasLinkPart(true)
+			m.SetHasSlowPart(true)
+			for _, g := range m.GetGpus() {
+				quietGPU(g)
+				sound(g)
+				g.SetLinkMask(1<<64 - 1)
+				g.SetLinkAgeMs(1<<32 - 1)
+				g.SetMembers([]*telemetry.Member{member(""), member("é"), {}})
+			}
+			m.SetSamples(append(calmHost(),
+				sampleOf(telemetry.GPUXidErrors, "GPU-a-0", 1e300, "-5", "workflow"), sampleOf(telemetry.InstanceMIGSMActiveRatio, "GPU-a-0", 1, ""),
+				sampleOf(telemetry.NodeFabricBytes, "", 1e300, "", "", ""), sampleOf(telemetry.NodeFabricSpeed, "", 0, "", ""),
+				sampleOf(telemetry.NodeFabricErrors, "", 9, "a", "1", "é"), sampleOf(telemetry.NodeHostMountStalled, "", 1, "/", "")))
+		},
+		func(m *telemetry.Frame) {
 			m.GetGpus()[0].SetFastAgeMs(1<<32 - 1)
 			m.GetGpus()[0].SetQualityIds([]uint32{5, 8, 999, 1 << 31})
 			m.GetGpus()[0].SetQualities([]telemetry.Quality{1, 90, -3})
@@ -81,7 +96,8 @@ func checkNumbers(t *testing.T, o *telemetry.Observation) {
 	for _, g := range o.GetGpus() {
 		p := g.GetPower()
 		for _, v := range []float64{g.GetHeadroomC(), g.GetSlopeCPerS(), g.GetSecondsToSlowdown(), g.GetRCPerW(), g.GetTauS(), g.GetBaseC(),
-			p.GetLimitW(), p.GetMinW(), p.GetMaxW(), p.GetDefaultW(), g.GetHealth().GetScore()} {
+			p.GetLimitW(), p.GetMinW(), p.GetMaxW(), p.GetDefaultW(), g.GetHealth().GetScore(), g.GetContention().GetRatio(),
+			g.GetFabric().GetSaturationRatio(), g.GetFabric().GetErrorsPerSecond(), o.GetAir().GetBaseC(), o.GetAir().GetInletC()} {
 			if !finite(v) {
 				t.Fatalf("%g in %v", v, g)
 			}
@@ -122,7 +138,7 @@ func FuzzObserve(f *testing.F) {
 						t.Fatalf("reading %+v", r)
 					}
 				}
-				for _, x := range []Opt{g.HeadroomC, g.SlopeCPerS, g.RCPerW, g.LimitW} {
+				for _, x := range []Opt{g.HeadroomC, g.SlopeCPerS, g.RCPerW, g.LimitW, g.Fabric.Saturation, g.Fabric.ErrorsPerSecond, {V: g.HealthScore}} {
 					if !finite(x.V) {
 						t.Fatalf("GPU %+v", g)
 					}

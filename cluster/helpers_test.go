@@ -19,6 +19,7 @@ type node struct {
 	seq     uint64
 	period  time.Duration
 	skew    time.Duration // wall clock minus true time
+	born    time.Duration // what it was when the process began
 	noMono  bool
 	fault   string
 	devices []*telemetry.GPU
@@ -61,14 +62,14 @@ func (n *node) frame(at time.Time) *telemetry.Frame {
 		mono = 0
 	}
 	return telemetry.Frame_builder{
-		Schema: telemetry.Schema, Cluster: "test", Node: n.name, BootId: n.boot, Incarnation: uint64(n.start.UnixNano()), Sequence: n.seq,
+		Schema: telemetry.Schema, Cluster: "test", Node: n.name, BootId: n.boot, Incarnation: uint64(n.start.Add(n.born).UnixNano()), Sequence: n.seq,
 		SampleTimeUnixNano: at.Add(n.skew).UnixNano(), SendTimeUnixNano: at.Add(n.skew).UnixNano(), MonotonicNano: mono,
 		PeriodNano: uint64(n.period), ClockSynchronized: true, Gpus: n.devices, DriverFault: n.fault, HasSlowPart: true,
 	}.Build()
 }
 
 func (n *node) restart(at time.Time) {
-	n.start, n.seq = at, 0
+	n.start, n.seq, n.born = at, 0, n.skew
 }
 
 // rig is a judge with what it said.

@@ -16,19 +16,19 @@ type place struct {
 	sources []string
 }
 
-// Inventory folds a snapshot of a source, in place of its last one. An older
-// snapshot is left out.
-func (s *State) Inventory(now time.Time, inv telemetry.Inventory) {
+// Inventory folds a snapshot of a source, in place of its last one. What cannot
+// be true, is older than what is known, or takes most of the source's nodes away
+// is refused with a *telemetry.DropError, and the source's last word stays.
+func (s *State) Inventory(now time.Time, inv telemetry.Inventory) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held, ok := s.sources[inv.Source]; ok && inv.Generation < held.Generation && !inv.Time.After(held.Time) {
-		return
+	if news, err := s.admit(now, &inv); err != nil || !news {
+		return err
 	}
-	s.sources[inv.Source] = &inv
 	s.places, s.alias = map[string]*place{}, map[string]string{}
-	s.plan, s.planOf = nil, nil
+	s.plan, s.planOf, s.listed = nil, nil, map[string]bool{}
 	for _, source := range slices.Sorted(maps.Keys(s.sources)) {
-		s.merge(source, s.sources[source])
+		s.merge(source, s.sources[source].inv)
 	}
 	for name := range s.places {
 		s.expect(name)
@@ -38,13 +38,14 @@ func (s *State) Inventory(now time.Time, inv telemetry.Inventory) {
 			continue
 		}
 		r.own()
-		if r.node.State == NodeUnknown {
-			r.node.GPUs, r.node.Expected = nil, 0
-		}
+		r.node.GPUs = slices.DeleteFunc(r.node.GPUs, func(g *GPU) bool { return g.listed })
 		s.place(r.node)
+		r.node.processes = r.node.trees(s.listed)
+		r.date(now, r.node)
 	}
 	s.dropUnlisted()
 	s.regroup, s.rejoin = true, true
+	return nil
 }
 
 func (s *State) merge(source string, inv *telemetry.Inventory) {
@@ -67,6 +68,10 @@ func (s *State) merge(source string, inv *telemetry.Inventory) {
 	for _, w := range inv.Workloads {
 		s.plan = append(s.plan, w)
 		s.planOf = append(s.planOf, source)
+		s.listed[string(w.Ref)] = true
+		for _, m := range w.Members {
+			s.listed[m.ID] = true
+		}
 	}
 }
 
@@ -99,6 +104,9 @@ func (p *place) add(n telemetry.InventoryNode) {
 
 // expect makes a record for a node that inventory knows and nobody has heard.
 func (s *State) expect(name string) {
+	if !s.shares(name) {
+		return
+	}
 	r, ok := s.records[name]
 	if !ok && s.heardAs(name) {
 		return
@@ -155,6 +163,7 @@ func (s *State) placeOf(name string) (*place, bool) {
 
 // place joins a node with what inventory says of it.
 func (s *State) place(n *Node) {
+	n.Expected = n.reported
 	p, ok := s.placeOf(n.Name)
 	if !ok {
 		n.Rack, n.Row, n.Feed, n.PowerDomain, n.CoolingDomain, n.NVLinkDomain, n.NetworkDomain = "", "", "", "", "", "", ""
@@ -164,7 +173,7 @@ func (s *State) place(n *Node) {
 	n.Rack, n.Row, n.Feed = p.Rack, p.Row, p.Feed
 	n.PowerDomain, n.CoolingDomain, n.NVLinkDomain, n.NetworkDomain = p.PowerDomain, p.CoolingDomain, p.NVLinkDomain, p.NetworkDomain
 	n.Unschedulable, n.Marks, n.Sources = p.Unschedulable, p.Marks, p.sources
-	n.Expected = max(n.Expected, p.ExpectedGPUs, len(p.ExpectedUUIDs))
+	n.Expected = max(n.reported, p.ExpectedGPUs, len(p.ExpectedUUIDs))
 	state, class, why := GPUUnknown, HealthUnknown, "the node is not heard"
 	switch {
 	case n.State == NodeUp && n.DriverFault == "":
@@ -174,23 +183,16 @@ func (s *State) place(n *Node) {
 	}
 	for _, uuid := range p.ExpectedUUIDs {
 		if !slices.ContainsFunc(n.GPUs, func(g *GPU) bool { return g.UUID == uuid }) {
-			n.GPUs = append(n.GPUs, &GPU{UUID: uuid, Node: n.Name, Model: p.Model, State: state, Health: class, HealthReason: why})
+			n.GPUs = append(n.GPUs, &GPU{UUID: uuid, Node: n.Name, Model: p.Model, State: state, Health: class, HealthReason: why, listed: true})
 		}
 	}
 	slices.SortStableFunc(n.GPUs, compareGPUs)
 }
 
-// joinInto gives the workloads their GPUs: anew if members changed, else only
-// those on nodes that are new objects.
+// joinInto lists the workloads anew, with their GPUs.
 func (s *State) joinInto(v *View) {
-	if !s.rejoin && s.view != nil {
-		v.loads = s.view.loads
-		v.workloads = s.view.workloads
-		s.rejoinDirty(v)
-		return
-	}
 	s.rejoin = false
-	byMember := s.members(v)
+	held, trees := s.holders(v)
 	v.workloads = make([]*Workload, 0, len(s.plan))
 	seen := make(map[telemetry.WorkloadRef]bool, len(s.plan))
 	for i := range s.plan {
@@ -199,30 +201,53 @@ func (s *State) joinInto(v *View) {
 		}
 		seen[s.plan[i].Ref] = true
 		w := &Workload{InventoryWorkload: s.plan[i], Source: s.planOf[i]}
-		w.GPUs = gpusOf(v, &w.InventoryWorkload, byMember)
+		for _, p := range trees[string(w.Ref)] {
+			w.absorb(p)
+		}
+		for _, m := range s.plan[i].Members {
+			for _, p := range trees[m.ID] {
+				w.absorb(p)
+			}
+		}
+		w.GPUs = gpusOf(v, &w.InventoryWorkload, held)
 		v.workloads = append(v.workloads, w)
 	}
 	slices.SortFunc(v.workloads, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
 	v.loads = indexLoads(v.workloads)
 }
 
-// members maps what nodes say of their devices' holders to the devices.
-func (s *State) members(v *View) map[string][]string {
-	out := map[string][]string{}
+// holders maps what nodes say of their devices' holders to the devices, and
+// the references and members of listed process trees to the trees.
+func (s *State) holders(v *View) (held map[string][]string, trees map[string][]*process) {
+	held, trees = map[string][]string{}, map[string][]*process{}
 	if len(s.plan) == 0 {
-		return out
+		return held, trees
 	}
-	for _, g := range v.GPUs() {
-		for _, m := range g.Members {
-			out[m.ID] = append(out[m.ID], g.UUID)
+	for _, n := range v.nodes {
+		for _, g := range n.GPUs {
+			for _, m := range g.Members {
+				if s.listed[m.ID] {
+					held[m.ID] = append(held[m.ID], g.UUID)
+				}
+			}
+		}
+		for i := range n.processes {
+			p := &n.processes[i]
+			if !p.listed {
+				continue
+			}
+			trees[string(p.ref)] = append(trees[string(p.ref)], p)
+			for _, m := range p.members {
+				trees[m.ID] = append(trees[m.ID], p)
+			}
 		}
 	}
-	return out
+	return held, trees
 }
 
 // gpusOf lists the devices of a workload: those its scheduler gave it and those
 // its members were seen on, by node and index, each once.
-func gpusOf(v *View, w *telemetry.InventoryWorkload, byMember map[string][]string) []*GPU {
+func gpusOf(v *View, w *telemetry.InventoryWorkload, held map[string][]string) []*GPU {
 	var out []*GPU
 	add := func(uuid string) {
 		if _, g, ok := v.GPU(uuid); ok && !slices.Contains(out, g) {
@@ -233,7 +258,7 @@ func gpusOf(v *View, w *telemetry.InventoryWorkload, byMember map[string][]strin
 		for _, uuid := range m.GPUs {
 			add(uuid)
 		}
-		for _, uuid := range byMember[m.ID] {
+		for _, uuid := range held[m.ID] {
 			add(uuid)
 		}
 	}
@@ -246,28 +271,24 @@ func gpusOf(v *View, w *telemetry.InventoryWorkload, byMember map[string][]strin
 	return out
 }
 
-// rejoinDirty points the workloads of changed nodes to their new objects.
-func (s *State) rejoinDirty(v *View) {
+// rejoin takes the workloads of the last View and points those of changed nodes
+// to their new objects.
+func (v *View) rejoin(last *View, changed []string) {
+	v.loads, v.workloads = last.loads, last.workloads
 	if len(v.workloads) == 0 {
 		return
 	}
-	copied := false
-	done := map[int32]bool{}
-	for _, r := range s.sorted {
-		if !r.dirty {
-			continue
-		}
-		for _, i := range v.loads.onNode[r.name] {
-			if done[i] {
-				continue
+	for _, name := range changed {
+		for _, i := range v.loads.onNode[name] {
+			if &v.workloads[0] == &last.workloads[0] {
+				v.workloads = slices.Clone(v.workloads)
 			}
-			done[i] = true
-			if !copied {
-				v.workloads, copied = slices.Clone(v.workloads), true
+			if v.workloads[i] != last.workloads[i] {
+				continue // done, by another of its nodes
 			}
 			w := *v.workloads[i]
-			w.GPUs = make([]*GPU, len(v.workloads[i].GPUs))
-			for k, g := range v.workloads[i].GPUs {
+			w.GPUs = make([]*GPU, len(w.GPUs))
+			for k, g := range last.workloads[i].GPUs {
 				_, w.GPUs[k], _ = v.GPU(g.UUID)
 			}
 			v.workloads[i] = &w

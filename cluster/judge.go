@@ -19,16 +19,23 @@ type Judge struct {
 	epoch   int64 // viewer's clock at the first frame, nanoseconds
 	synced  bool
 	fault   string
+	doubt   string
 	now     tick
+	first   int64     // first frame of the present process, like tick.ms
+	readAt  int64     // when the node's reader of processes last was known to work
 	heard   time.Time // arrival of the last frame taken
 	// published is the sample time of the last regular observation, in seconds.
 	published float64
 	began     bool
 	tracks    []*track
 	samples   sampleTable
+	host      host
 	refused   refusals
+	names     names
 	links     bool
 	decays    decays
+	bases     []float64 // room for observeAir
+	judged    Judged    // room for FrameInto
 }
 
 // Verdict says what became of a frame that was taken.
@@ -36,8 +43,9 @@ type Verdict struct {
 	// Publish is set if the observation is due: the first of its second, or
 	// Changed.
 	Publish bool
-	// Changed is set if a verdict changed: a new process, a driver fault, a
-	// device's state or health, the onset of thermal throttling.
+	// Changed is set if a verdict changed: a new process, a driver fault, a doubt
+	// of the node, a verdict on the host, a device's health, the onset of thermal
+	// throttling.
 	Changed bool
 	// Lost is the number of frames missing since the last one.
 	Lost uint64
@@ -61,9 +69,9 @@ func (j *Judge) Frame(now time.Time, f *telemetry.Frame) (*telemetry.Observation
 	return o, nil
 }
 
-// FrameInto is Frame for callers that bring the observation: its messages are
-// used again, so nothing of it may be held over the next call.
-func (j *Judge) FrameInto(now time.Time, f *telemetry.Frame, o *telemetry.Observation) (Verdict, error) {
+// judge takes a frame and makes the verdicts; the observation is left to be
+// written if it is due.
+func (j *Judge) judge(now time.Time, f *telemetry.Frame) (Verdict, error) {
 	sample := f.GetSampleTimeUnixNano()
 	if sample <= 0 || sample > maxUnixNano {
 		return Verdict{}, refuse(telemetry.DropClock, "sample time is none")
@@ -77,26 +85,44 @@ func (j *Judge) FrameInto(now time.Time, f *telemetry.Frame, o *telemetry.Observ
 	if fresh {
 		j.restart(now, oldBoot == f.GetBootId())
 	}
-	k, age := j.tick(now, f, sample)
-	fault := clip(f.GetDriverFault())
-	v := Verdict{Lost: lost, Age: age, Changed: fresh || j.fault != fault}
-	j.fault, j.synced, j.cluster = fault, f.GetClockSynchronized(), clip(f.GetCluster())
-	if j.devices(f, k) {
+	age, k := j.tick(now, f, sample), &j.now
+	fault, doubt := clip(f.GetDriverFault()), j.source.doubt(now)
+	v := Verdict{Lost: lost, Age: age, Changed: fresh || j.fault != fault || j.doubt != doubt}
+	j.fault, j.doubt, j.synced = fault, doubt, f.GetClockSynchronized()
+	j.names.refill(now)
+	j.names.word(&j.cluster, f.GetCluster(), &j.refused)
+	k.suspect, k.doubt = k.suspect || doubt != "", doubt
+	j.fold(f, k)
+	if j.host.judge(&j.samples, k) {
 		v.Changed = true
 	}
-	j.samples.take(f, j, k)
-	j.now = k
 	regular := fresh || j.due(k)
 	if regular {
 		j.published = k.seconds
-		for _, t := range j.tracks {
-			t.learn(k, &j.decays)
+		j.watch(k)
+	}
+	for _, t := range j.tracks {
+		if t.changed(k) {
+			v.Changed = true
 		}
 	}
-	if v.Publish = regular || v.Changed; v.Publish {
-		j.observe(o, f.GetSequence(), sample, age)
-	}
+	v.Publish = regular || v.Changed
 	return v, nil
+}
+
+// watch is what is judged once a second. The order matters: later verdicts rest
+// on earlier ones.
+func (j *Judge) watch(k *tick) {
+	crowd := j.crowd()
+	for _, t := range j.tracks {
+		t.count(k)
+		t.learn(k, &j.decays)
+		t.watchSensor(k)
+		t.watchFabric(k)
+		t.watchHealth(k)
+		t.watchUse(k, &j.host)
+		t.watchContention(k, &j.host, crowd)
+	}
 }
 
 // maxUnixNano bounds times so that differences of two cannot overflow.
@@ -105,7 +131,7 @@ const maxUnixNano = 4e18
 // due says whether a sample is the first of its second. Counting from the last
 // one instead of from the whole second keeps a node whose tick falls on the
 // boundary from being heard twice in one second and not at all in the next.
-func (j *Judge) due(k tick) bool {
+func (j *Judge) due(k *tick) bool {
 	return k.seconds-j.published >= 1-min(k.period, time.Second).Seconds()/2
 }
 
@@ -126,7 +152,6 @@ func (j *Judge) follow(now time.Time) {
 	j.published += step.Seconds()
 	j.clock.shift(step)
 	for _, t := range j.tracks {
-		t.trend.shift(step.Seconds())
 		t.fit.shift(step.Seconds())
 	}
 }
@@ -135,7 +160,7 @@ func (j *Judge) restart(now time.Time, sameBoot bool) {
 	if !j.began {
 		j.epoch, j.began = now.UnixNano(), true
 	}
-	j.clock = clock{}
+	j.clock, j.host, j.first, j.readAt = clock{}, host{}, 0, 0
 	j.samples.clear()
 	for _, t := range j.tracks {
 		t.restart(sameBoot)
@@ -143,59 +168,92 @@ func (j *Judge) restart(now time.Time, sameBoot bool) {
 }
 
 // restart forgets every value, since values from before a restart do not
-// count. What was learned of the hardware stays for as long as the machine did
-// not go down.
+// count. What was learned of the hardware and found on it stays for as long as
+// the machine did not go down.
 func (t *track) restart(sameBoot bool) {
-	t.slots = [maxSlots]slot{}
+	t.slots, t.told, t.known = [maxSlots]slot{}, [2]uint64{}, false
 	t.trend.reset()
+	t.state = telemetry.GPUState_GPU_STATE_UNKNOWN
+	t.members, t.migs, t.idle, t.contention, t.sensor = holders{past: t.members.past}, nil, idleness{}, contention{}, sensor{}
+	t.busy, t.replays, t.corrected, t.uncorrected = meter{}, meter{}, meter{}, meter{}
+	t.nvlink, t.pcie = [2]meter{}, [2]meter{}
+	t.fabric = fabric{seenUp: sameBoot && t.fabric.seenUp, state: t.fabric.state, since: t.fabric.since}
+	t.health.uncorrected = 0
 	if !sameBoot {
 		t.fit = thermal{}
+		t.rebooted()
 	}
 	t.fit.n = 0
-	t.state = telemetry.GPUState_GPU_STATE_UNKNOWN
 }
 
-func (j *Judge) tick(now time.Time, f *telemetry.Frame, sample int64) (tick, time.Duration) {
+// tick makes what all devices of a frame have in common, and tells its age.
+func (j *Judge) tick(now time.Time, f *telemetry.Frame, sample int64) time.Duration {
 	mono := f.GetMonotonicNano()
 	if mono < 0 || mono > maxUnixNano {
 		mono = 0
 	}
 	at, fault := j.clock.take(now.UnixNano(), sample, mono)
-	return tick{
-		at:       uint32((at-j.epoch)/int64(time.Millisecond)) + maxAge,
+	ms := max((at-j.epoch)/int64(time.Millisecond)+int64(maxAge), 1)
+	j.now = tick{
+		at:       uint32(ms),
+		ms:       ms,
 		seconds:  float64(at) / 1e9,
 		period:   j.source.period,
 		suspect:  fault,
+		lived:    j.lived(f, sample, ms),
+		linkPart: f.GetHasLinkPart(),
 		slowPart: f.GetHasSlowPart(),
-	}, max(time.Duration(now.UnixNano()-at), 0)
+	}
+	j.now.ages()
+	j.now.processes = j.readAt != 0 && ms-j.readAt <= j.now.keep[classSlow]
+	return max(time.Duration(now.UnixNano()-at), 0)
 }
 
-// devices folds the devices of a frame and says whether a verdict changed.
-func (j *Judge) devices(f *telemetry.Frame, k tick) bool {
+// lived is how long the sending process has been there, in milliseconds: what
+// claims to be older was read by another. It tells its start itself, and its
+// monotonic clock bounds what a wall clock that was set makes of that. It has
+// been there at least since it was first heard.
+func (j *Judge) lived(f *telemetry.Frame, sample, ms int64) uint32 {
+	if j.first == 0 {
+		j.first = ms
+	}
+	own := time.Duration(ms-j.first) * time.Millisecond
+	if start := f.GetIncarnation(); start <= uint64(sample) {
+		claim := time.Duration(uint64(sample) - start)
+		if mono := f.GetMonotonicNano(); mono > 0 {
+			claim = min(claim, time.Duration(mono))
+		}
+		own = max(own, claim)
+	}
+	return millis(min(own, time.Duration(maxAge)*time.Millisecond))
+}
+
+// fold takes what a frame says of devices and host.
+func (j *Judge) fold(f *telemetry.Frame, k *tick) {
 	for _, t := range j.tracks {
 		t.inFrame = false
+		t.members.failing = t.members.failing && !k.slowPart
 	}
-	changed := false
 	for i, g := range f.GetGpus() {
 		t := j.track(g.GetUuid(), i)
 		if t == nil {
 			continue
 		}
-		t.take(g, k, &j.refused)
+		t.take(g, k, &j.names, &j.refused)
 		t.takeLinks(g, k, j.links)
 	}
 	for _, t := range j.tracks {
 		if !t.inFrame {
 			t.missing(j.fault == "")
 		}
-		if t.changed(k) {
-			changed = true
-		}
 	}
 	if len(j.tracks) > len(f.GetGpus()) {
 		j.tracks = slices.DeleteFunc(j.tracks, func(t *track) bool { return !t.inFrame && k.at-t.lastFrame > maxAge })
 	}
-	return changed
+	if k.slowPart {
+		j.checkPlaces()
+	}
+	j.samples.take(f, j, k)
 }
 
 // missing is a device that a live frame does not list. While the driver does
@@ -205,16 +263,15 @@ func (t *track) missing(driver bool) {
 	if driver {
 		t.state = telemetry.GPUState_GPU_STATE_ABSENT
 	}
-	t.hungCall, t.hungMS, t.members = "", 0, nil
+	t.hungCall, t.hungMS, t.members = "", 0, holders{past: t.members.past}
 }
 
 // changed compares the verdicts with the last ones.
-func (t *track) changed(k tick) bool {
-	class, _, _ := t.health(k)
+func (t *track) changed(k *tick) bool {
 	hot := t.hot(k)
-	changed := class != t.class || hot && !t.throttled
-	t.class, t.throttled = class, hot
-	return changed
+	onset := hot && !t.throttled
+	t.throttled = hot
+	return t.judgeHealth(k) || onset
 }
 
 // track finds a device by its UUID, first where it was last time; nil if it
@@ -232,6 +289,10 @@ func (j *Judge) track(uuid string, hint int) *track {
 		j.refused.count(RefusedDevice)
 		return nil
 	}
+	if !j.names.take() {
+		j.refused.count(RefusedName)
+		return nil
+	}
 	t := &track{uuid: uuid}
 	j.tracks = append(j.tracks, t)
 	return t
@@ -242,9 +303,11 @@ const (
 	RefusedOutOfRange = "out_of_range"
 	RefusedDevice     = "device"
 	RefusedSample     = "sample"
+	RefusedMember     = "member"
+	RefusedName       = "name" // more than a node may newly name
 )
 
-var refusedWhys = [...]string{RefusedOutOfRange, RefusedDevice, RefusedSample}
+var refusedWhys = [...]string{RefusedOutOfRange, RefusedDevice, RefusedSample, RefusedMember, RefusedName}
 
 // refusals counts refused values since the last observation.
 type refusals [len(refusedWhys)]uint32

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -93,6 +95,32 @@ func TestRestartIsANewSource(t *testing.T) {
 	r.n.boot = "boot-2"
 	if o := r.hear(later); o == nil || o.GetBootId() != "boot-2" {
 		t.Errorf("after the silence of the newer process: %v", o)
+	}
+}
+
+// What a process tells of a time before it was there, another read.
+func TestValuesOlderThanTheirProcess(t *testing.T) {
+	n := newNode("a", 1)
+	n.start = t0.Add(-10 * time.Second)
+	r := newRig(t, n)
+	for _, tc := range []struct {
+		age  uint32
+		want telemetry.Quality
+	}{{9000, okQ}, {11_500, suspectQ}} {
+		n.devices[0].SetSlowAgeMs(tc.age)
+		g := gpuOf(t, r.hear(t0.Add(time.Duration(n.seq)*time.Second)), "GPU-a-0")
+		if v := valueOf(g, telemetry.GPUPowerLimitWatts); v.GetQuality() != tc.want {
+			t.Errorf("limit that is %d ms old: %s, want %s", tc.age, v.GetQuality(), tc.want)
+		}
+	}
+}
+
+func TestClipKeepsCharactersWhole(t *testing.T) {
+	for _, s := range []string{"", "short", strings.Repeat("x", 200), strings.Repeat("é", 200), "x" + strings.Repeat("é", 200), strings.Repeat("漢", 200)} {
+		got := clip(s)
+		if len(got) > maxText || !utf8.ValidString(got) || !strings.HasPrefix(s, got) || len(s) > maxText && len(got) < maxText-3 {
+			t.Errorf("%q is cut to %q", s, got)
+		}
 	}
 }
 
@@ -430,21 +458,6 @@ func TestSlopeIsAnsweredFast(t *testing.T) {
 	}
 	if g.GetSlopeCPerS() > -0.8 {
 		t.Errorf("slope %.2f ten seconds into heating at 1 °C/s", g.GetSlopeCPerS())
-	}
-}
-
-func TestHealthThrottled(t *testing.T) {
-	r := newRig(t, newNode("a", 1))
-	_, at := r.seconds(t0, 2)
-	r.n.devices[0].SetValue(telemetry.GPUThrottleActiveHWSlowdown, 1)
-	g := gpuOf(t, r.hear(at), "GPU-a-0")
-	if h := g.GetHealth(); h.GetClass() != HealthDegraded || h.GetReason() != "throttled: hw_slowdown" {
-		t.Errorf("health %v", h)
-	}
-	r.n.devices[0].SetValue(telemetry.GPUThrottleActiveHWSlowdown, 0)
-	r.n.devices[0].SetValue(telemetry.GPUThrottleActiveSWPower, 1)
-	if g = gpuOf(t, r.hear(at.Add(time.Second)), "GPU-a-0"); g.GetHealth().GetClass() != HealthOK {
-		t.Errorf("a power limit at work is no fault: %v", g.GetHealth())
 	}
 }
 

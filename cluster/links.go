@@ -33,12 +33,13 @@ type linkTable struct {
 }
 
 // takeLinks keeps the per-link columns of a frame that carries them.
-func (t *track) takeLinks(g *telemetry.GPU, k tick, keep bool) {
-	if !keep || g.GetLinkMask() == 0 {
+func (t *track) takeLinks(g *telemetry.GPU, k *tick, keep bool) {
+	mask := g.GetLinkMask() | g.GetLinkDownMask()
+	if !keep || mask == 0 {
 		return
 	}
 	l := &t.links
-	l.at, l.mask = k.at-min(g.GetLinkAgeMs(), maxAge), g.GetLinkMask()
+	l.at, l.mask = k.at-min(g.GetLinkAgeMs(), maxAge), mask
 	l.slots = l.slots[:0]
 	for link := range telemetry.MaxLinks {
 		if l.mask>>link == 0 {
@@ -59,7 +60,7 @@ func (t *track) takeLinks(g *telemetry.GPU, k tick, keep bool) {
 func (j *Judge) Links() iter.Seq[LinkValue] {
 	return func(yield func(LinkValue) bool) {
 		for _, t := range j.tracks {
-			if t.state == telemetry.GPUState_GPU_STATE_ABSENT || stale(telemetry.Link, slot{at: t.links.at}, j.now) {
+			if t.state == telemetry.GPUState_GPU_STATE_ABSENT || j.now.isStale(classLink, t.links.at) {
 				continue
 			}
 			for i, v := range t.links.slots {

@@ -6,22 +6,27 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
-// observe writes the observation of what is known now. Messages that o already
-// has are used again; every field is set or cleared.
-func (j *Judge) observe(o *telemetry.Observation, seq uint64, sample int64, age time.Duration) {
+// observe writes the observation of what is known now. Messages that are already
+// there are used again; every field is set or cleared.
+func (j *Judge) observe(x *Judged, f *telemetry.Frame, age time.Duration) {
+	o := x.Message
+	x.values, x.ends = x.values[:0], x.ends[:0]
 	o.SetSchema(telemetry.Schema)
 	o.SetCluster(j.cluster)
 	o.SetNode(j.node)
 	o.SetBootId(j.source.boot)
 	o.SetIncarnation(j.source.incarnation)
-	o.SetSequence(seq)
-	o.SetSampleTimeUnixNano(sample)
+	o.SetSequence(f.GetSequence())
+	o.SetSampleTimeUnixNano(f.GetSampleTimeUnixNano())
 	o.SetAgeMs(millis(age))
 	o.SetSkewMs(j.clock.skew.Milliseconds())
 	o.SetClockSynchronized(j.synced)
 	o.SetPeriodMs(uint64(j.source.period.Milliseconds()))
-	o.SetGpusExpected(uint32(len(j.tracks)))
 	o.SetDriverFault(j.fault)
+	o.SetDoubt(j.doubt)
+	j.observeCoverage(o)
+	j.observeHost(o)
+	j.observeAir(o)
 	j.observeRefused(o)
 	gpus := o.GetGpus()
 	gpus = gpus[:min(len(j.tracks), cap(gpus))]
@@ -30,13 +35,46 @@ func (j *Judge) observe(o *telemetry.Observation, seq uint64, sample int64, age 
 	}
 	for i, t := range j.tracks {
 		if gpus[i] == nil {
-			gpus[i] = new(telemetry.GPUObservation)
+			gpus[i] = newGPUObservation()
 		}
-		t.observe(gpus[i], j.now)
+		x.values = t.observe(gpus[i], x.values, &j.now)
+		x.ends = append(x.ends, len(x.values))
+		j.observeHealth(t, gpus[i])
+		j.observeIdle(t, gpus[i])
+		j.observeFabric(t, gpus[i])
+		j.observeContention(t, gpus[i])
 	}
 	if len(o.GetGpus()) != len(gpus) { // setting a list allocates
 		o.SetGpus(gpus)
 	}
+}
+
+// newGPUObservation comes with what every device has, in one allocation.
+func newGPUObservation() *telemetry.GPUObservation {
+	x := new(struct {
+		gpu    telemetry.GPUObservation
+		health telemetry.Health
+		power  telemetry.Power
+	})
+	x.gpu.SetHealth(&x.health)
+	x.gpu.SetPower(&x.power)
+	return &x.gpu
+}
+
+// observeCoverage counts the devices that are seen. One that another has
+// replaced is no longer expected.
+func (j *Judge) observeCoverage(o *telemetry.Observation) {
+	expected, fresh := 0, 0
+	for _, t := range j.tracks {
+		if t.replacedBy == "" {
+			expected++
+		}
+		if _, s, ok := t.current(telemetry.GPUTemperatureCelsiusCore, &j.now); ok && s.trusted() && t.state == telemetry.GPUState_GPU_STATE_OK {
+			fresh++
+		}
+	}
+	o.SetGpusExpected(uint32(expected))
+	o.SetGpusFresh(uint32(fresh))
 }
 
 func (j *Judge) observeRefused(o *telemetry.Observation) {
@@ -60,7 +98,8 @@ func millis(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 0), int64(^uint32(0))))
 }
 
-func (t *track) observe(g *telemetry.GPUObservation, k tick) {
+// observe writes what is known of a device, and appends its values.
+func (t *track) observe(g *telemetry.GPUObservation, to []Value, k *tick) []Value {
 	g.SetUuid(t.uuid)
 	g.SetPci(t.pci)
 	g.SetModel(t.model)
@@ -69,8 +108,8 @@ func (t *track) observe(g *telemetry.GPUObservation, k tick) {
 	g.SetIndex(t.index)
 	g.SetGeneration(t.generation)
 	g.SetState(t.state)
-	if len(t.members) > 0 || len(g.GetMembers()) > 0 {
-		g.SetMembers(t.members)
+	if len(t.members.list) > 0 || len(g.GetMembers()) > 0 {
+		g.SetMembers(t.members.list)
 	}
 	g.ClearHung()
 	if t.hungCall != "" {
@@ -78,84 +117,45 @@ func (t *track) observe(g *telemetry.GPUObservation, k tick) {
 	}
 	head, hasHead := t.headroom(k)
 	hasHead = hasHead && t.state != telemetry.GPUState_GPU_STATE_ABSENT
-	t.values(g, k, head, hasHead)
+	to = t.values(to, k, head, hasHead)
 	t.thermal(g, head, hasHead)
 	t.limits(g, k)
-	h := g.GetHealth()
-	if h == nil {
-		h = new(telemetry.Health)
-		g.SetHealth(h)
-	}
-	class, score, reason := t.health(k)
-	h.SetClass(class)
-	h.SetScore(score)
-	h.SetReason(reason)
+	return to
 }
 
 // forgotten is how long a value is told as stale before it counts as not
 // there, in periods of its class.
 const forgotten = 12
 
-// values lists what is known, stale values with that quality. A headroom that
+// values appends what is known, stale values with that quality. A headroom that
 // the node did not send stands under its id like one that it did.
-func (t *track) values(g *telemetry.GPUObservation, k tick, head slot, hasHead bool) {
+func (t *track) values(to []Value, k *tick, head slot, hasHead bool) []Value {
 	if t.state == telemetry.GPUState_GPU_STATE_ABSENT {
-		if len(g.GetValues()) > 0 {
-			g.SetValues(g.GetValues()[:0])
-		}
-		return
+		return to
 	}
 	slots := &t.slots
 	headAt := slotOf[telemetry.GPUThermalHeadroomCelsius] - 1
-	n := 0
-	vs := room(g.GetValues())
 	for i := range wiredSeries {
 		s := slots[i]
 		if uint8(i) == headAt && hasHead {
 			s = head
 		}
-		if s.q == 0 {
+		if s.q == 0 || s.unsupported() {
 			continue
 		}
 		w := &wiredSeries[i]
-		age := time.Duration(k.at-s.at) * time.Millisecond
-		if age > forgotten*Period(w.rate, k.period) {
+		age := k.at - s.at
+		if age > k.gone[w.class] {
 			slots[i] = slot{}
 			continue
 		}
 		q := s.quality()
-		if stale(w.rate, s, k) {
+		if age > k.stale[w.class] {
 			q = telemetry.Quality_QUALITY_STALE
 		}
-		v := vs[n]
-		v.SetId(uint32(w.id))
-		v.SetV(s.v)
-		v.SetAgeMs(k.at - s.at)
-		v.SetQuality(q)
-		n++
+		to = append(to, Value{V: s.v, AgeMs: age, ID: uint16(w.id), Quality: uint8(q)})
 	}
-	if len(g.GetValues()) != n {
-		g.SetValues(vs[:n])
-	}
-}
-
-// room returns messages for every series: those that are there, or a block in
-// one allocation.
-func room(vs []*telemetry.Value) []*telemetry.Value {
-	if cap(vs) < len(wiredSeries) {
-		block := make([]telemetry.Value, len(wiredSeries))
-		vs = make([]*telemetry.Value, len(wiredSeries))
-		for i := range block {
-			vs[i] = &block[i]
-		}
-	}
-	vs = vs[:len(wiredSeries)]
-	for i := range vs {
-		if vs[i] == nil {
-			vs[i] = new(telemetry.Value)
-		}
-	}
-	return vs
+	return to
 }
 
 // thermal tells where the temperature is and goes, and what was learned.
@@ -191,7 +191,7 @@ func (t *track) thermal(g *telemetry.GPUObservation, head slot, hasHead bool) {
 	}
 }
 
-func (t *track) limits(g *telemetry.GPUObservation, k tick) {
+func (t *track) limits(g *telemetry.GPUObservation, k *tick) {
 	p := g.GetPower()
 	if p == nil {
 		p = new(telemetry.Power)

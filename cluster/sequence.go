@@ -14,7 +14,9 @@ type source struct {
 	last        uint64
 	seen        uint64 // bit i: frame last-i was seen
 	heard       time.Time
+	since       time.Time // first frame of this process
 	period      time.Duration
+	rival       rival
 }
 
 // admit says what a frame is: the first of a new source, the next one after so
@@ -24,9 +26,11 @@ func (s *source) admit(now time.Time, f *telemetry.Frame) (fresh bool, lost uint
 	switch {
 	case s.incarnation == 0, inc > s.incarnation, inc < s.incarnation && now.Sub(s.heard) > GoneAfter(s.period):
 		s.boot, s.incarnation, s.last, s.seen = f.GetBootId(), inc, seq, 1
+		s.since, s.rival = now, rival{}
 		s.accept(now, f)
 		return true, 0, nil
 	case inc < s.incarnation:
+		s.contradict(now, f)
 		return false, 0, refuse(telemetry.DropReordered, "frame of an earlier process of the node")
 	case seq > s.last:
 		step := seq - s.last

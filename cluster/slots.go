@@ -18,16 +18,24 @@ func (s slot) usable() bool {
 	return s.q == uint8(telemetry.Quality_QUALITY_OK)+1 || s.q == uint8(telemetry.Quality_QUALITY_SUSPECT)+1
 }
 
+// unsupported is a mark that the device does not have the value.
+func (s slot) unsupported() bool { return s.q == uint8(telemetry.Quality_QUALITY_UNSUPPORTED)+1 }
+
 func (s slot) trusted() bool { return s.q == uint8(telemetry.Quality_QUALITY_OK)+1 }
 
 // wired is a series that travels in the GPU message.
 type wired struct {
 	id      telemetry.ID
-	rate    telemetry.Rate
+	class   class
 	row     *telemetry.Row
 	counter bool
 	celsius bool
+	// The row's bounds, beside what else is looked at for each value.
+	min, max float64
 }
+
+// inRange is the row's InRange: NaN never is.
+func (w *wired) inRange(v float64) bool { return v >= w.min && v <= w.max }
 
 // wiredSeries lists them in the order of their ids, and slotOf finds one.
 var wiredSeries, slotOf = func() ([]wired, [1000]uint8) {
@@ -39,11 +47,33 @@ var wiredSeries, slotOf = func() ([]wired, [1000]uint8) {
 			continue
 		}
 		rate := telemetry.RateOf(id)
-		list = append(list, wired{id, rate, row, row.Type == telemetry.Counter, row.Unit == "celsius" && rate == telemetry.Fast})
+		list = append(list, wired{id, classOf(rate), row, row.Type == telemetry.Counter, row.Unit == "celsius" && rate == telemetry.Fast, row.Min, row.Max})
 		at[id] = uint8(len(list)) // one more than the place, so that zero is none
 	}
 	return list, at
 }()
+
+// class is a rate class as an index.
+type class uint8
+
+const (
+	classFast class = iota
+	classLink
+	classSlow
+	classes
+)
+
+func classOf(r telemetry.Rate) class {
+	switch r {
+	case telemetry.Link:
+		return classLink
+	case telemetry.Slow:
+		return classSlow
+	}
+	return classFast
+}
+
+var ratesOf = [classes]telemetry.Rate{telemetry.Fast, telemetry.Link, telemetry.Slow}
 
 // maxSlots is the room for values of a device; a test compares it with the
 // catalogue.

@@ -12,16 +12,23 @@ import (
 // State folds observations, inventory and receipts, and gives Views. It is
 // safe for concurrent use. It has no clock: every call brings the time.
 type State struct {
+	viewing sync.Mutex // held while a View is made, and before mu
 	mu      sync.Mutex
 	records map[string]*record
 	sorted  []*record // by name; nil if it has to be made again
-	sources map[string]*telemetry.Inventory
+	sources map[string]*told
 	places  map[string]*place // by node name
 	alias   map[string]string // other name → place
 	plan    []telemetry.InventoryWorkload
-	planOf  []string // source of each
+	planOf  []string        // source of each
+	listed  map[string]bool // references and members of the plan
+
+	// share says which names are heard here; nil for all.
+	share func(name string) bool
 
 	view *View
+	// spare is the memory of a node that no View has seen, for the next fold.
+	spare *block
 	// regroup is set if GPUs came, went or moved; rejoin if workloads did.
 	regroup, rejoin bool
 	conflicts       int
@@ -30,10 +37,15 @@ type State struct {
 // record is what is known of one node.
 type record struct {
 	name  string
-	node  *Node // the newest, unique to this record until it is in a View
+	node  *Node  // the newest, unique to this record until it is in a View
+	block *block // the node's memory; nil if it is a copy
 	heard time.Time
 	seq   uint64
 	caps  map[string]capped
+	// from is when the node was heard after a silence, spans since when its
+	// workloads hold devices.
+	from  time.Time
+	spans map[telemetry.WorkloadRef]span
 	// dirty: not in the last View. shared: in a View, so to be copied.
 	dirty, shared bool
 }
@@ -50,7 +62,7 @@ const ForgetAfter = 24 * time.Hour
 // NewState returns an empty state.
 func NewState() *State {
 	return &State{
-		records: map[string]*record{}, sources: map[string]*telemetry.Inventory{},
+		records: map[string]*record{}, sources: map[string]*told{},
 		places: map[string]*place{}, alias: map[string]string{}, regroup: true, rejoin: true,
 	}
 }
@@ -58,6 +70,15 @@ func NewState() *State {
 // Observe folds an observation that arrived at now. One that is older than what
 // is known is refused with a *telemetry.DropError.
 func (s *State) Observe(now time.Time, o *telemetry.Observation) error {
+	return s.observe(now, o, nil)
+}
+
+// ObserveJudged is Observe for an observation as the judge of the same process
+// leaves it.
+func (s *State) ObserveJudged(now time.Time, x *Judged) error { return s.observe(now, x.Message, x) }
+
+// observe folds an observation whose values are in its message, or in judged.
+func (s *State) observe(now time.Time, o *telemetry.Observation, judged *Judged) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := o.GetNode()
@@ -78,17 +99,24 @@ func (s *State) Observe(now time.Time, o *telemetry.Observation) error {
 			return refuse(telemetry.DropReordered, "observation older than the last one")
 		}
 	}
-	n := fold(now, o, old)
+	b := s.spare
+	if b == nil {
+		b = new(block)
+	}
+	s.spare = nil
+	n := b.fold(now, o, judged, old)
 	s.place(n)
 	r.applyCaps(n)
 	s.markDoubtful(n)
 	if old == nil || old.State != NodeUp || !sameDevices(old, n) {
 		s.regroup = true
 	}
-	if old == nil || !sameMembers(old, n) {
-		s.rejoin = true
+	s.told(now, r, n)
+	n.summarize()
+	if !r.shared {
+		s.spare = r.block
 	}
-	r.node, r.heard, r.seq, r.dirty, r.shared = n, now, o.GetSequence(), true, false
+	r.node, r.block, r.heard, r.seq, r.dirty, r.shared = n, b, now, o.GetSequence(), true, false
 	return nil
 }
 
@@ -107,12 +135,6 @@ func (s *State) record(name string) *record {
 func sameDevices(a, b *Node) bool {
 	return slices.EqualFunc(a.GPUs, b.GPUs, func(x, y *GPU) bool {
 		return x.UUID == y.UUID && (x.State == GPUAbsent) == (y.State == GPUAbsent)
-	})
-}
-
-func sameMembers(a, b *Node) bool {
-	return slices.EqualFunc(a.GPUs, b.GPUs, func(x, y *GPU) bool {
-		return slices.EqualFunc(x.Members, y.Members, func(m, n Member) bool { return m.ID == n.ID })
 	})
 }
 
@@ -147,14 +169,15 @@ func (s *State) Receipt(now time.Time, r telemetry.Receipt) {
 // own makes the node safe to change: a copy if a View has it.
 func (r *record) own() {
 	if r.shared {
-		r.node = r.node.clone()
-		r.shared = false
+		r.node, r.block, r.shared = r.node.clone(), nil, false
 	}
+	r.node.cover = cover{}
 	r.dirty = true
 }
 
 func (n *Node) clone() *Node {
 	c := *n
+	c.cover = cover{}
 	c.GPUs = make([]*GPU, len(n.GPUs))
 	for i, g := range n.GPUs {
 		c.GPUs[i] = g.clone()
@@ -211,6 +234,19 @@ func (s *State) Conflicts() int {
 // View is the fleet at now. Nodes that did not change since the last View are
 // the same objects in both.
 func (s *State) View(now time.Time) *View {
+	s.viewing.Lock()
+	defer s.viewing.Unlock()
+	v, last, changed := s.snapshot(now)
+	if last != nil {
+		v.rejoin(last, changed)
+	}
+	return v
+}
+
+// snapshot is a View of the nodes, and all that must be done while nothing may be
+// folded. If workloads did not come, go or move, it leaves them to be taken from
+// the last View, but for those of the nodes that changed.
+func (s *State) snapshot(now time.Time) (v, last *View, changed []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.age(now)
@@ -221,22 +257,28 @@ func (s *State) View(now time.Time) *View {
 		}
 		slices.SortFunc(s.sorted, func(a, b *record) int { return strings.Compare(a.name, b.name) })
 	}
-	nodes := make([]*Node, len(s.sorted))
+	v = &View{Time: now, nodes: make([]*Node, len(s.sorted))}
 	for i, r := range s.sorted {
-		nodes[i] = r.node
+		v.nodes[i] = r.node
 	}
-	v := &View{Time: now, nodes: nodes}
 	if s.regroup || s.view == nil {
 		s.regroupInto(v)
 	} else {
 		v.fleet = s.view.fleet
 	}
-	s.joinInto(v)
+	if s.rejoin || s.view == nil {
+		s.joinInto(v)
+	} else {
+		last = s.view
+	}
 	for _, r := range s.sorted {
+		if r.dirty && last != nil {
+			changed = append(changed, r.name)
+		}
 		r.dirty, r.shared = false, true
 	}
 	s.view = v
-	return v
+	return v, last, changed
 }
 
 // age marks nodes that fell silent, and forgets them in the end.
@@ -248,9 +290,9 @@ func (s *State) age(now time.Time) {
 		silent := now.Sub(r.heard)
 		if r.node.State == NodeUp && silent > GoneAfter(r.node.Period) {
 			r.own()
-			r.node.State = NodeGone
+			r.node.State, r.node.Host = NodeGone, nil
 			for _, g := range r.node.GPUs {
-				g.State, g.Health, g.HealthScore, g.HealthReason = GPUUnknown, HealthUnknown, 0, "the node is not heard"
+				g.silence("the node is not heard")
 			}
 			s.regroup = true
 		}
@@ -274,7 +316,7 @@ func (s *State) regroupInto(v *View) {
 		for _, name := range names {
 			r := s.records[name]
 			r.own()
-			markDoubtful(r.node, v.fleet)
+			markDoubtful(r.node, v)
 			v.nodes[v.fleet.nodes[name]] = r.node
 		}
 	}
@@ -284,19 +326,24 @@ func (s *State) regroupInto(v *View) {
 // when a View is made, and hold until they are found gone.
 func (s *State) markDoubtful(n *Node) {
 	if s.view != nil && len(s.view.fleet.claims) > 0 {
-		markDoubtful(n, s.view.fleet)
+		markDoubtful(n, s.view)
 	}
 }
 
-func markDoubtful(n *Node, x *fleetIndex) {
+func markDoubtful(n *Node, v *View) {
 	for _, g := range n.GPUs {
-		names := x.claims[g.UUID]
+		names := v.fleet.claims[g.UUID]
 		if len(names) == 0 || !present(n, g) || g.DoubtfulIdentity {
 			continue
 		}
-		others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == n.Name })
+		var others []*Node
+		for _, name := range names {
+			if o, ok := v.Node(name); ok && name != n.Name {
+				others = append(others, o)
+			}
+		}
 		g.DoubtfulIdentity = true
-		g.Health, g.HealthScore, g.HealthReason = HealthDoubtful, 0, "also claimed by "+strings.Join(others, ", ")
+		g.Health, g.HealthScore, g.HealthReason, g.HealthSince = HealthDoubtful, 0, claimReason(n, others), time.Time{}
 		for i := range g.readings {
 			if telemetry.Quality(g.readings[i].q) == telemetry.Quality_QUALITY_OK {
 				g.readings[i].q = uint8(telemetry.Quality_QUALITY_SUSPECT)

@@ -133,7 +133,9 @@ func (m *thermal) shift(seconds float64) {
 
 func (l *lag) take(a, keep, p, t float64) {
 	l.x = a*l.x + (1-a)*p
-	l.e *= a
+	if l.e *= a; l.e < faded {
+		l.fade()
+	}
 	x, e := l.x, l.e
 	l.sX = l.sX*keep + x
 	l.sE = l.sE*keep + e
@@ -142,6 +144,20 @@ func (l *lag) take(a, keep, p, t float64) {
 	l.sEE = l.sEE*keep + e*e
 	l.sXT = l.sXT*keep + x*t
 	l.sET = l.sET*keep + e*t
+}
+
+// faded is where the start no longer matters. Without an end to it, its products
+// and sums would decay into numbers so small that processors take a hundred times
+// as long for each.
+const faded = 1e-30
+
+func (l *lag) fade() {
+	l.e = 0
+	for _, sum := range [...]*float64{&l.sE, &l.sXE, &l.sEE, &l.sET} {
+		if math.Abs(*sum) < faded {
+			*sum = 0
+		}
+	}
 }
 
 // candidate is the least-squares answer for one time constant.

@@ -190,3 +190,18 @@ func TestThermalHonest(t *testing.T) {
 		t.Errorf("resistance told in %d of %d runs; want at least a quarter", told, tries)
 	}
 }
+
+// What fades is gone in the end: numbers near the smallest there is cost
+// processors a hundred times as much.
+func TestThermalFades(t *testing.T) {
+	var m thermal
+	d := newDevice(0.06, 25, 31, 100, 5)
+	d.run(&m, 1000, 12*3600, constant(300))
+	for i, l := range m.lags {
+		for _, v := range []float64{l.e, l.sE, l.sXE, l.sEE, l.sET} {
+			if v != 0 && math.Abs(v) < 1e-250 {
+				t.Errorf("time constant %g s: %g is left", tauGrid[i], v)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -16,50 +17,94 @@ type track struct {
 	index      uint32
 	described  bool
 	generation uint64
-	members    []*telemetry.Member
+	known      bool // generation is one of this process
+	members    holders
 	hungCall   string
+	lastCall   string // the last call that hung
 	hungMS     uint64
+	doubt      string // why its identity is in doubt
+	replacedBy string // the device that is where it was
 
 	state     telemetry.GPUState
 	throttled bool
-	class     string
 	inFrame   bool
 	lastFrame uint32 // of the last frame with the device, like slot.at
 	slots     [maxSlots]slot
+	told      [2]uint64 // bit per slot that this process has had a value for
 	trend     trend
 	fit       thermal
+	sensor    sensor
 	links     linkTable
+	migs      []migUse
+
+	busy, replays, corrected, uncorrected meter
+	nvlink, pcie                          [2]meter
+
+	health     health
+	xids       *xids
+	fabric     fabric
+	idle       idleness
+	contention contention
 }
 
 // tick is what all devices of one frame have in common.
 type tick struct {
-	at      uint32 // sample time, like slot.at
+	at uint32 // sample time, like slot.at
+	// ms is the same and does not wrap. It does not leap with the viewer's clock,
+	// and is never zero.
+	ms      int64
 	seconds float64
 	period  time.Duration
-	suspect bool // the node's clock is at fault
-	// slowPart says that what the slow part does not list is not there.
-	slowPart bool
+	suspect bool   // the node's clock is at fault, or the node's identity
+	doubt   string // why its identity is
+	lived   uint32 // of the sending process
+	// processes says that an empty list of members means that there are none.
+	processes bool
+	// linkPart and slowPart say that what these parts do not list is not there.
+	linkPart, slowPart bool
+	// stale is the age from which a value of a class is stale, gone the one from
+	// which it is no longer told, keep that for verdicts, which are made once a
+	// second however fast the node ticks; all in milliseconds.
+	stale, gone [classes]uint32
+	keep        [classes]int64
+}
+
+// ages fills in what follows from the period.
+func (k *tick) ages() {
+	for c, r := range ratesOf {
+		k.stale[c] = uint32(3 * Period(r, k.period) / time.Millisecond)
+		k.gone[c] = uint32(forgotten * Period(r, k.period) / time.Millisecond)
+		k.keep[c] = int64(3 * Period(r, max(k.period, observed)) / time.Millisecond)
+	}
 }
 
 // when is the time of a slot in seconds.
-func (k tick) when(s slot) float64 { return k.seconds - float64(k.at-s.at)/1000 }
+func (k *tick) when(s slot) float64 { return k.seconds - float64(k.at-s.at)/1000 }
 
-// maxText bounds a description; longer text is cut.
+// maxText bounds a description; longer text is cut, between two characters, as
+// half of one cannot be sent on.
 const maxText = 128
 
 func clip(s string) string {
-	if len(s) > maxText {
-		return s[:maxText]
+	if len(s) <= maxText {
+		return s
 	}
-	return s
+	n := maxText
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // take folds a device's part of a frame.
-func (t *track) take(g *telemetry.GPU, k tick, refused *refusals) {
+func (t *track) take(g *telemetry.GPU, k *tick, n *names, refused *refusals) {
 	t.inFrame, t.lastFrame = true, k.at
-	t.describe(g)
+	t.describe(g, n, refused)
 	newParts := g.GetGeneration() != t.generation
-	t.generation = g.GetGeneration()
+	if newParts && t.known {
+		t.renewed()
+	}
+	t.generation, t.known = g.GetGeneration(), true
 	var marks [maxSlots]uint8
 	qs := g.GetQualities()
 	for i, id := range g.GetQualityIds() {
@@ -67,52 +112,57 @@ func (t *track) take(g *telemetry.GPU, k tick, refused *refusals) {
 			marks[slotOf[id]-1] = uint8(qs[i])
 		}
 	}
-	ages := [...]uint32{g.GetFastAgeMs(), g.GetLinkAgeMs(), g.GetSlowAgeMs()}
+	ages := [classes]uint32{g.GetFastAgeMs(), g.GetLinkAgeMs(), g.GetSlowAgeMs()}
 	for i := range wiredSeries {
-		t.value(g, i, telemetry.Quality(marks[i]), ages, k, newParts, refused)
+		// Most values come with a slower part: those that do not come now are passed
+		// by without a look at what is known of them.
+		v, ok := g.Value(wiredSeries[i].id)
+		if ok || marks[i] != 0 {
+			t.value(v, ok, i, telemetry.Quality(marks[i]), ages, k, newParts, refused)
+		}
 	}
 	t.hungCall, t.hungMS = "", 0
 	if h := g.GetHung(); h != nil {
-		t.hungCall, t.hungMS = clip(h.GetCall()), h.GetForMs()
+		n.word(&t.lastCall, h.GetCall(), refused)
+		t.hungCall, t.hungMS = t.lastCall, h.GetForMs()
 	}
 	t.state = t.judgeState(g, k)
-	if len(g.GetMembers()) > 0 || k.slowPart {
-		t.members = g.GetMembers()
-	}
+	t.members.take(g.GetMembers(), k, n, refused)
+	t.takeFabric(g, k)
 }
 
-func (t *track) describe(g *telemetry.GPU) {
+func (t *track) describe(g *telemetry.GPU, n *names, refused *refusals) {
 	d := g.GetDescription()
 	if d == nil {
 		return
 	}
-	t.described, t.index = true, d.GetIndex()
-	set := func(old *string, s string) {
-		if *old != s {
-			*old = clip(s)
-		}
-	}
-	set(&t.pci, d.GetPci())
-	set(&t.model, d.GetModel())
-	set(&t.arch, d.GetArch())
-	set(&t.driver, d.GetDriver())
-}
-
-// value folds one value: range, quality, plausible change.
-func (t *track) value(g *telemetry.GPU, i int, mark telemetry.Quality, ages [3]uint32, k tick, newParts bool, refused *refusals) {
-	w, s := &wiredSeries[i], &t.slots[i]
-	if mark == telemetry.Quality_QUALITY_UNSUPPORTED {
-		*s = slot{}
+	if t.described && t.index != d.GetIndex() && !n.take() {
+		refused.count(RefusedName)
 		return
 	}
-	v, ok := g.Value(w.id)
+	t.described, t.index = true, d.GetIndex()
+	t.placed(d.GetPci())
+	n.word(&t.pci, d.GetPci(), refused)
+	n.word(&t.model, d.GetModel(), refused)
+	n.word(&t.arch, d.GetArch(), refused)
+	n.word(&t.driver, d.GetDriver(), refused)
+}
+
+// value folds one value, or the mark of one that is not there: range, quality,
+// plausible change.
+func (t *track) value(v float64, ok bool, i int, mark telemetry.Quality, ages [classes]uint32, k *tick, newParts bool, refused *refusals) {
+	w, s := &wiredSeries[i], &t.slots[i]
+	if mark == telemetry.Quality_QUALITY_UNSUPPORTED {
+		*s = slot{at: k.at, q: uint8(mark) + 1}
+		return
+	}
 	if !ok {
-		if mark == telemetry.Quality_QUALITY_ERROR && s.q != 0 {
+		if mark == telemetry.Quality_QUALITY_ERROR && s.q != 0 && !s.unsupported() {
 			s.q = uint8(mark) + 1 // the last value, with its age, is no longer to be used
 		}
 		return
 	}
-	if !w.row.InRange(v) || mark == telemetry.Quality_QUALITY_OUT_OF_RANGE {
+	if !w.inRange(v) || mark == telemetry.Quality_QUALITY_OUT_OF_RANGE {
 		refused.count(RefusedOutOfRange)
 		return
 	}
@@ -120,36 +170,19 @@ func (t *track) value(g *telemetry.GPU, i int, mark telemetry.Quality, ages [3]u
 	if q > telemetry.Quality_QUALITY_UNSUPPORTED || q < 0 {
 		q = telemetry.Quality_QUALITY_SUSPECT
 	}
-	if q == telemetry.Quality_QUALITY_OK && (k.suspect || s.q != 0 && !plausible(w, *s, v, k, newParts)) {
+	age := ages[w.class]
+	if q == telemetry.Quality_QUALITY_OK && (k.suspect || t.doubt != "" || age > k.lived || t.sensor.fault != sensorFine && t.sensor.doubtValue(w.id) ||
+		s.q != 0 && !s.unsupported() && !plausible(w, *s, v, k, newParts)) {
 		q = telemetry.Quality_QUALITY_SUSPECT
 	}
-	age := ages[0]
-	switch w.rate {
-	case telemetry.Link:
-		age = ages[1]
-	case telemetry.Slow:
-		age = ages[2]
-	}
+	t.told[i>>6] |= 1 << (i & 63)
 	*s = slot{v: v, at: k.at - min(age, maxAge), q: uint8(q) + 1}
 }
 
 // maxAge bounds the age that a node may claim, far above every stale limit.
 const maxAge = uint32(24 * time.Hour / time.Millisecond)
 
-// plausible refuses to trust a counter that fell while the device's parts
-// stayed, and a temperature that jumped; the next sample confirms or denies.
-func plausible(w *wired, last slot, v float64, k tick, newParts bool) bool {
-	switch {
-	case w.counter:
-		return v >= last.v || newParts
-	case w.celsius:
-		since := float64(k.at-last.at) / 1000
-		return since > 30 || max(v-last.v, last.v-v) <= 20+15*since
-	}
-	return true
-}
-
-func (t *track) judgeState(g *telemetry.GPU, k tick) telemetry.GPUState {
+func (t *track) judgeState(g *telemetry.GPU, k *tick) telemetry.GPUState {
 	switch {
 	case g.GetLost():
 		return telemetry.GPUState_GPU_STATE_LOST
@@ -159,30 +192,28 @@ func (t *track) judgeState(g *telemetry.GPU, k tick) telemetry.GPUState {
 		return telemetry.GPUState_GPU_STATE_UNKNOWN
 	}
 	for i := range wiredSeries {
-		if s := t.slots[i]; wiredSeries[i].rate == telemetry.Fast && s.usable() && !stale(wiredSeries[i].rate, s, k) {
+		if s := t.slots[i]; wiredSeries[i].class == classFast && s.usable() && !k.isStale(classFast, s.at) {
 			return telemetry.GPUState_GPU_STATE_OK
 		}
 	}
 	return telemetry.GPUState_GPU_STATE_UNKNOWN
 }
 
-func stale(r telemetry.Rate, s slot, k tick) bool {
-	return time.Duration(k.at-s.at)*time.Millisecond > 3*Period(r, k.period)
-}
+func (k *tick) isStale(c class, at uint32) bool { return k.at-at > k.stale[c] }
 
 // current is a value that may be shown: there, usable and not stale.
-func (t *track) current(id telemetry.ID, k tick) (float64, slot, bool) {
+func (t *track) current(id telemetry.ID, k *tick) (float64, slot, bool) {
 	i := slotOf[id] - 1
-	s := t.slots[i]
-	if !s.usable() || stale(wiredSeries[i].rate, s, k) {
+	s := &t.slots[i]
+	if !s.usable() || k.isStale(wiredSeries[i].class, s.at) {
 		return 0, slot{}, false
 	}
-	return s.v, s, true
+	return s.v, *s, true
 }
 
 // headroom is the node's own figure, else the distance of the core to the
 // absolute slowdown threshold.
-func (t *track) headroom(k tick) (slot, bool) {
+func (t *track) headroom(k *tick) (slot, bool) {
 	if _, s, ok := t.current(telemetry.GPUThermalHeadroomCelsius, k); ok {
 		return s, true
 	}
@@ -196,7 +227,7 @@ func (t *track) headroom(k tick) (slot, bool) {
 
 // learn feeds trend and fit with a device that answers; a silent one starts
 // them anew, since what happened meanwhile is not known.
-func (t *track) learn(k tick, d *decays) {
+func (t *track) learn(k *tick, d *decays) {
 	if t.state != telemetry.GPUState_GPU_STATE_OK {
 		t.trend.reset()
 		return
@@ -204,67 +235,11 @@ func (t *track) learn(k tick, d *decays) {
 	temp, ts, hasT := t.current(telemetry.GPUTemperatureCelsiusCore, k)
 	power, ps, hasP := t.current(telemetry.GPUPowerWatts, k)
 	if h, ok := t.headroom(k); ok && h.trusted() {
-		t.trend.add(k.when(h), h.v)
+		t.trend.add(h.at, h.v)
 	} else if !ok && hasT && ts.trusted() {
-		t.trend.add(k.when(ts), -temp)
+		t.trend.add(ts.at, -temp)
 	}
 	if hasT && hasP && ts.trusted() && ps.trusted() && ts.at == ps.at {
 		t.fit.take(d, k.when(ts), temp, power, k.period.Seconds())
 	}
-}
-
-// Reasons that take speed away because of heat or a fault; sw_power is the
-// power limit at work and no fault.
-var hotReasons = [...]telemetry.ID{telemetry.GPUThrottleActiveHWThermal, telemetry.GPUThrottleActiveHWSlowdown, telemetry.GPUThrottleActivePowerBrake}
-
-// health is the class of the device and why.
-func (t *track) health(k tick) (class string, score float64, reason string) {
-	switch t.state {
-	case telemetry.GPUState_GPU_STATE_LOST:
-		return HealthLost, 0, "the driver lost the device"
-	case telemetry.GPUState_GPU_STATE_HUNG:
-		return HealthHung, 0, "driver call " + t.hungCall + " has not returned"
-	case telemetry.GPUState_GPU_STATE_ABSENT:
-		return HealthAbsent, 0, "the device was there and is missing"
-	case telemetry.GPUState_GPU_STATE_UNKNOWN:
-		return HealthUnknown, 0, "the device does not answer"
-	}
-	for _, id := range hotReasons {
-		if v, _, ok := t.current(id, k); ok && v != 0 {
-			return HealthDegraded, 0.5, throttleReason[id-telemetry.GPUThrottleActiveSWPower]
-		}
-	}
-	return HealthOK, 1, ""
-}
-
-var throttleReason = func() []string {
-	out := make([]string, len(telemetry.ThrottleReasons))
-	for i, r := range telemetry.ThrottleReasons {
-		out[i] = "throttled: " + r
-	}
-	return out
-}()
-
-// Health classes.
-const (
-	HealthOK       = "ok"
-	HealthDegraded = "degraded"
-	HealthHung     = "hung"
-	HealthLost     = "lost"
-	HealthAbsent   = "absent"
-	HealthUnknown  = "unknown"
-	HealthDoubtful = "doubtful"
-)
-
-// hot says whether any reason of heat, hardware or software, holds clocks down.
-func (t *track) hot(k tick) bool {
-	if v, _, ok := t.current(telemetry.GPUThrottleActiveSWThermal, k); ok && v != 0 {
-		return true
-	}
-	for _, id := range hotReasons {
-		if v, _, ok := t.current(id, k); ok && v != 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -5,7 +5,7 @@ import "math"
 // trend is a short ring of one device's headroom and temperature, free of
 // pointers.
 type trend struct {
-	at    [trendSize]float64 // seconds
+	at    [trendSize]uint32 // milliseconds, like slot.at
 	v     [trendSize]float32
 	count int
 	next  int
@@ -23,8 +23,8 @@ const (
 	leastSlope = 0.03
 )
 
-func (t *trend) add(at, v float64) {
-	if t.count > 0 && at <= t.at[(t.next+trendSize-1)%trendSize] {
+func (t *trend) add(at uint32, v float64) {
+	if t.count > 0 && int32(at-t.at[(t.next+trendSize-1)%trendSize]) <= 0 {
 		return
 	}
 	t.at[t.next], t.v[t.next] = at, float32(v)
@@ -33,12 +33,6 @@ func (t *trend) add(at, v float64) {
 }
 
 func (t *trend) reset() { t.count, t.next = 0, 0 }
-
-func (t *trend) shift(seconds float64) {
-	for i := range t.at {
-		t.at[i] += seconds
-	}
-}
 
 // slope is the change per second by least squares: over the last ten seconds if
 // it is steep, else over thirty. Windows grow when samples are rare.
@@ -57,7 +51,7 @@ func (t *trend) fit(window float64) (float64, bool) {
 	var n, sx, sy, sxx, sxy float64
 	for i := 1; i <= t.count; i++ {
 		k := (t.next + trendSize - i) % trendSize
-		x := t.at[k] - newest
+		x := -float64(newest-t.at[k]) / 1000
 		if -x > window && n >= minPoints {
 			break
 		}

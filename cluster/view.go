@@ -52,7 +52,17 @@ type Node struct {
 	Skew              time.Duration
 	ClockSynchronized bool
 	DriverFault       string
-	Expected          int
+	// Doubt says why the node may not be who it says; all its values are suspect
+	// meanwhile.
+	Doubt string
+	// Expected is how many GPUs the node should have: those it reports, or those
+	// that inventory knows if they are more. reported is its own count.
+	Expected, reported int
+	// Host is what is known of the host: a verdict that is not listed is not
+	// known. InletC is the node's own sensor, AirC the median over its devices of
+	// their temperature without power.
+	Host         []HostVerdict
+	InletC, AirC Opt
 	// Place and marks, from inventory.
 	Rack, Row, Feed string
 	PowerDomain     string
@@ -65,6 +75,9 @@ type Node struct {
 	Sources []string
 	// GPUs are sorted by index; devices without one come last.
 	GPUs []*GPU
+	// processes are the workloads that its members tell of, by reference.
+	processes []process
+	cover     cover
 }
 
 // GPUState says whether a device answers.
@@ -130,21 +143,77 @@ type GPU struct {
 
 	LimitW, MinW, DefaultW, MaxW Opt
 
-	Health       string
-	HealthScore  float64
-	HealthReason string
+	// Health is the class, HealthReason the worst that was found and
+	// HealthEvidence what else.
+	Health         string
+	HealthScore    float64
+	HealthReason   string
+	HealthSince    time.Time
+	HealthEvidence []string
+	// A device that is used has no IdleCause. With the cause unknown and no
+	// IdleSince it is not known whether it is used.
 	IdleSince    time.Time
 	IdleCause    string
 	IdleEvidence []string
+	Contention   *Contention // nil if there is none
+	Fabric       Fabric
 	Members      []Member
+
+	// listed: only inventory knows of it; the node has never told of it.
+	listed bool
 }
 
-// Member is a process, pod or job step on a GPU or a part of it.
+// HostVerdict is one statement on a host.
+type HostVerdict struct {
+	Name     string
+	Holds    bool
+	Value    Opt
+	Evidence string
+	Since    time.Time
+}
+
+// Contention is what slows the work on a device. It is never changed.
+type Contention struct {
+	Kind     string
+	Ratio    float64
+	With     []string
+	Evidence []string
+	Since    time.Time
+}
+
+// Fabric is a device's part in the NVLink fabric; its State is empty for a
+// device without NVLink.
+type Fabric struct {
+	State           string
+	LinksUp         int
+	LinksExpected   int
+	Saturation      Opt
+	ErrorsPerSecond Opt
+	Since           time.Time
+	Evidence        []string
+}
+
+// HostHolds says whether a verdict on the host is known and holds, and on what
+// it rests.
+func (n *Node) HostHolds(name string) (holds, known bool, evidence string) {
+	for i := range n.Host {
+		if n.Host[i].Name == name {
+			return n.Host[i].Holds, true, n.Host[i].Evidence
+		}
+	}
+	return false, false, ""
+}
+
+// Member is a process, pod or job step on a GPU or a part of it. Workload,
+// Owner and Name are known where the node itself can tell.
 type Member struct {
-	ID   string
-	Kind string
-	UUID string
-	GI   *uint32
+	ID       string
+	Kind     string
+	UUID     string
+	GI       *uint32
+	Workload telemetry.WorkloadRef
+	Owner    string
+	Name     string
 }
 
 // Reading is one value with its time and quality.
@@ -221,11 +290,17 @@ func (g *GPU) Throttled() []string {
 	return out
 }
 
-// Workload is a workload with the GPUs it holds.
+// Workload is a workload with the GPUs it holds. An inventory lists it or, where
+// the source is SourceNode, its node tells of it; Start is then a time before
+// which it held none, zero if that is not known.
 type Workload struct {
 	telemetry.InventoryWorkload
 	Source string
 	GPUs   []*GPU
+	// Name is the short name of its command, where its node tells.
+	Name string
+	// Seen is when its node told of it first.
+	Seen time.Time
 }
 
 // Nodes yields the nodes in the order of their names.
@@ -268,29 +343,104 @@ func (v *View) GPU(uuid string) (*Node, *GPU, bool) {
 }
 
 // Workloads yields the workloads in the order of their references.
-func (v *View) Workloads() iter.Seq[*Workload] { return slices.Values(v.workloads) }
+func (v *View) Workloads() iter.Seq[*Workload] {
+	return func(yield func(*Workload) bool) {
+		rest := v.workloads
+		for _, n := range v.telling() {
+			for i := range n.processes {
+				p := &n.processes[i]
+				if p.listed {
+					continue
+				}
+				for len(rest) > 0 && rest[0].Ref < p.ref {
+					if !yield(rest[0]) {
+						return
+					}
+					rest = rest[1:]
+				}
+				if !yield(n.workload(p)) {
+					return
+				}
+			}
+		}
+		for _, w := range rest {
+			if !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// telling are the nodes that tell of workloads, in the order of the references
+// to their processes.
+func (v *View) telling() []*Node {
+	var out []*Node
+	for _, n := range v.nodes {
+		if len(n.processes) > 0 {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Node) int { return strings.Compare(a.Name+"/", b.Name+"/") })
+	return out
+}
+
+// WorkloadCount is the number of workloads.
+func (v *View) WorkloadCount() int {
+	count := len(v.workloads)
+	for _, n := range v.nodes {
+		for i := range n.processes {
+			count += boolToInt(!n.processes[i].listed)
+		}
+	}
+	return count
+}
 
 // Workload returns a workload by reference.
 func (v *View) Workload(ref telemetry.WorkloadRef) (*Workload, bool) {
-	i, ok := v.loads.refs[ref]
+	if i, ok := v.loads.refs[ref]; ok {
+		return v.workloads[i], true
+	}
+	n, ok := v.Node(nodeOf(ref))
 	if !ok {
 		return nil, false
 	}
-	return v.workloads[i], true
+	i, ok := n.findProcess(ref)
+	if !ok || n.processes[i].listed {
+		return nil, false
+	}
+	return n.workload(&n.processes[i]), true
 }
 
 // WorkloadsOn lists the workloads that hold a GPU, in the order of their
 // references.
 func (v *View) WorkloadsOn(uuid string) []*Workload {
 	at := v.loads.onGPU[uuid]
-	if len(at) == 0 {
-		return nil
+	var out []*Workload
+	for _, w := range at {
+		out = append(out, v.workloads[w])
 	}
-	out := make([]*Workload, len(at))
-	for i, w := range at {
-		out[i] = v.workloads[w]
+	if on, ok := v.fleet.gpus[uuid]; ok {
+		n := v.nodes[on.node]
+		for i := range n.processes {
+			if p := &n.processes[i]; !p.listed && slices.Contains(p.gpus, on.gpu) {
+				out = append(out, n.workload(p))
+			}
+		}
+	}
+	if len(at) > 0 && len(out) > len(at) {
+		slices.SortFunc(out, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
 	}
 	return out
+}
+
+// Of is the part of a View that is one node and what runs on it.
+func (v *View) Of(n *Node) *View {
+	one := &View{Time: v.Time, nodes: []*Node{n}, fleet: indexFleet([]*Node{n})}
+	for _, i := range v.loads.onNode[n.Name] {
+		one.workloads = append(one.workloads, v.workloads[i])
+	}
+	one.loads = indexLoads(one.workloads)
+	return one
 }
 
 // Period is how often values of a rate class come.
@@ -330,11 +480,7 @@ func (v *View) Coverage(now time.Time) telemetry.Coverage {
 	var c telemetry.Coverage
 	for _, n := range v.nodes {
 		c.Expected += max(n.Expected, len(n.GPUs))
-		for _, g := range n.GPUs {
-			if r, ok := g.Reading(telemetry.GPUTemperatureCelsiusCore); ok && g.State == GPUOK && n.Fresh(r, now) {
-				c.Fresh++
-			}
-		}
+		c.Fresh += n.fresh(now)
 	}
 	if c.Expected > 0 {
 		c.Ratio = float64(c.Fresh) / float64(c.Expected)
@@ -342,9 +488,63 @@ func (v *View) Coverage(now time.Time) telemetry.Coverage {
 	return c
 }
 
+// cover is the part of a node's coverage that does not depend on the time: how
+// many of its devices could be fresh, and the oldest of their temperatures. A
+// pass looks at every node, and its devices lie far apart in memory.
+type cover struct {
+	known  bool
+	count  int
+	oldest time.Time
+}
+
+// summarize is for a node of which nothing will be changed.
+func (n *Node) summarize() {
+	n.cover = cover{known: true}
+	for _, g := range n.GPUs {
+		r, ok := g.Reading(telemetry.GPUTemperatureCelsiusCore)
+		if !ok || g.State != GPUOK || !n.Fresh(r, r.At) {
+			continue
+		}
+		if n.cover.count++; n.cover.count == 1 || r.At.Before(n.cover.oldest) {
+			n.cover.oldest = r.At
+		}
+	}
+}
+
+// fresh counts the devices with a fresh temperature.
+func (n *Node) fresh(now time.Time) int {
+	if n.State != NodeUp {
+		return 0
+	}
+	if c := &n.cover; c.known && (c.count == 0 || now.Sub(c.oldest) <= StaleAfter(telemetry.GPUTemperatureCelsiusCore, n.Period)) {
+		return c.count
+	}
+	count := 0
+	for _, g := range n.GPUs {
+		if r, ok := g.Reading(telemetry.GPUTemperatureCelsiusCore); ok && g.State == GPUOK && n.Fresh(r, now) {
+			count++
+		}
+	}
+	return count
+}
+
 // NewView puts nodes and workloads in their canonical order and builds the
-// index. Callers hand over ownership; a node may be shared with other Views.
+// index. The workloads are those of inventories; what else the nodes tell of is
+// added. Callers hand over ownership; a node may be shared with other Views.
 func NewView(now time.Time, nodes []*Node, workloads []*Workload) *View {
+	listed := map[string]bool{}
+	for _, w := range workloads {
+		listed[string(w.Ref)] = true
+		for _, m := range w.Members {
+			listed[m.ID] = true
+		}
+	}
+	for i, n := range nodes {
+		if told := n.trees(listed); len(told) > 0 {
+			c := *n
+			c.processes, nodes[i] = told, &c
+		}
+	}
 	slices.SortFunc(nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(workloads, func(a, b *Workload) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
 	return &View{Time: now, nodes: nodes, workloads: workloads, fleet: indexFleet(nodes), loads: indexLoads(workloads)}

@@ -1,4 +1,5 @@
-// Package config reads the one YAML file of each process, strictly.
+// Package config reads the one YAML file of each process, and the inventory that
+// people write down, strictly.
 //
 // In: a file. Out: a value with its defaults filled in and checked, or errors
 // that name file, line and key and say what to do. Never: a silent default for

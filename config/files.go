@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +62,10 @@ func (s Secret) Read() (string, error) {
 // NATS is the connection to the bus.
 type NATS struct {
 	// URL is nats://host:4222 or tls://…, several separated by commas.
-	URL      string `yaml:"url"`
+	URL string `yaml:"url"`
+	// Replicas is on how many servers the streams are kept that this process
+	// makes: 3 with a cluster of three.
+	Replicas int    `yaml:"replicas,omitempty"`
 	User     string `yaml:"user,omitempty"`
 	Password Secret `yaml:"password,omitempty"`
 	// NKeyFile is an NKey seed, CredsFile a JWT with its seed.
@@ -88,6 +90,8 @@ func (n NATS) validate(required bool) error {
 		}
 	}
 	switch {
+	case !slices.Contains([]int{0, 1, 3, 5}, n.Replicas):
+		return fmt.Errorf("nats.replicas is %d, want 1, 3 or 5", n.Replicas)
 	case required && n.URL == "":
 		return errors.New("nats.url is empty; name the bus, such as nats://127.0.0.1:4222")
 	case ways > 1:
@@ -107,139 +111,28 @@ type Exporter struct {
 	Node    string `yaml:"node"`
 	Cluster string `yaml:"cluster"`
 	Listen  string `yaml:"listen"`
+	// WebConfig is a web configuration file of the Prometheus exporter-toolkit.
+	WebConfig string `yaml:"web_config_file,omitempty"`
 	// Tick is how often the fast values are read: 100ms to 10s.
 	Tick Duration `yaml:"tick"`
 	// Library is libnvidia-ml.so.1 at another place than the loader's.
 	Library string `yaml:"library,omitempty"`
+	// AgentFile is where this node's agent keeps its rules of whose processes may
+	// be acted on; without the file they are nobody's.
+	AgentFile string `yaml:"agent_file"`
 	// NATS may be left out: /metrics works without a bus.
 	NATS NATS `yaml:"nats,omitempty"`
 }
 
 // DefaultExporter is the exporter without a file.
 func DefaultExporter() *Exporter {
-	return &Exporter{Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9836", Tick: Duration(time.Second)}
+	return &Exporter{Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9836", Tick: Duration(time.Second), AgentFile: "/etc/evenkeel/agent.yaml"}
 }
 
 // Validate implements File.
 func (c *Exporter) Validate() error {
 	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false),
 		between("tick", c.Tick, 100*time.Millisecond, 10*time.Second))
-}
-
-// Agent is the file of `evenkeel-node agent`.
-type Agent struct {
-	Head    `yaml:",inline"`
-	Node    string `yaml:"node"`
-	Cluster string `yaml:"cluster"`
-	Listen  string `yaml:"listen"`
-	// Ledger is the file that makes orders happen at most once.
-	Ledger string `yaml:"ledger"`
-	// TrustedKeys are the public NKeys (U…) whose orders count.
-	TrustedKeys []string `yaml:"trusted_keys"`
-	// Allow lists the step kinds that may be carried out here.
-	Allow  []string    `yaml:"allow"`
-	Limits AgentLimits `yaml:"limits"`
-	Clock  AgentClock  `yaml:"clock"`
-	// Library is libnvidia-ml.so.1 at another place than the loader's.
-	Library string `yaml:"library,omitempty"`
-	NATS    NATS   `yaml:"nats"`
-	// AcceptEpoch takes the epoch of the next valid order whatever was seen
-	// before; for use once, after the lease bucket was lost.
-	AcceptEpoch bool `yaml:"accept_epoch,omitempty"`
-}
-
-// AgentLimits bind even a valid order.
-type AgentLimits struct {
-	// PowerMinPercent of the default limit and PowerMinWatts are the lowest cap
-	// taken; the higher one binds.
-	PowerMinPercent float64 `yaml:"power_min_percent"`
-	PowerMinWatts   float64 `yaml:"power_min_watts,omitempty"`
-	// UndoHeadroomCelsius is how far from slowing down a GPU must be for its cap
-	// to be undone when the lease is over.
-	UndoHeadroomCelsius float64  `yaml:"undo_headroom_celsius"`
-	MaxLease            Duration `yaml:"max_lease"`
-}
-
-// AgentClock says how much the node's clock is trusted.
-type AgentClock struct {
-	RequireSync bool `yaml:"require_sync"`
-}
-
-// agentKinds are the steps that an agent can carry out.
-var agentKinds = []string{"power_cap", "renew", "undo"}
-
-// publicKey is the form of a public NKey of a user.
-var publicKey = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
-
-// DefaultAgent is what the agent's file starts from; it trusts nobody.
-func DefaultAgent() *Agent {
-	return &Agent{
-		Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9839", Ledger: "/var/lib/evenkeel/agent.db",
-		Allow: slices.Clone(agentKinds), Limits: AgentLimits{PowerMinPercent: 50, UndoHeadroomCelsius: 10, MaxLease: Duration(30 * time.Minute)},
-		Clock: AgentClock{RequireSync: true},
-	}
-}
-
-// Validate implements File.
-func (c *Agent) Validate() error {
-	errs := []error{named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(true), between("limits.max_lease", c.Limits.MaxLease, time.Minute, 24*time.Hour)}
-	if len(c.TrustedKeys) == 0 {
-		errs = append(errs, errors.New("trusted_keys is empty; put in the public key that the rebalancer prints at its start"))
-	}
-	for _, k := range c.TrustedKeys {
-		if !publicKey.MatchString(k) {
-			errs = append(errs, fmt.Errorf("trusted_keys: %q is no public key; want U and 55 characters, as the rebalancer prints at its start", k))
-		}
-	}
-	for _, k := range c.Allow {
-		if !slices.Contains(agentKinds, k) {
-			errs = append(errs, fmt.Errorf("allow: %q is no step of an agent; there are %s", k, strings.Join(agentKinds, ", ")))
-		}
-	}
-	if p := c.Limits.PowerMinPercent; !(p > 0 && p <= 100) {
-		errs = append(errs, fmt.Errorf("limits.power_min_percent is %g, want more than 0 and at most 100", p))
-	}
-	if w := c.Limits.PowerMinWatts; !(w >= 0 && w <= 5000) {
-		errs = append(errs, fmt.Errorf("limits.power_min_watts is %g, want 0 to 5000", w))
-	}
-	if h := c.Limits.UndoHeadroomCelsius; !(h >= 0 && h <= 60) {
-		errs = append(errs, fmt.Errorf("limits.undo_headroom_celsius is %g, want 0 to 60", h))
-	}
-	if c.Ledger == "" {
-		errs = append(errs, errors.New("ledger is empty; name a file on a disk that survives a restart"))
-	}
-	return errors.Join(errs...)
-}
-
-// Collector is the file of `evenkeel collector`.
-type Collector struct {
-	Head    `yaml:",inline"`
-	Cluster string `yaml:"cluster"`
-	Listen  string `yaml:"listen"`
-	NATS    NATS   `yaml:"nats"`
-	// MaxNodes bounds how many nodes are taken in.
-	MaxNodes int              `yaml:"max_nodes"`
-	Metrics  CollectorMetrics `yaml:"metrics"`
-}
-
-// CollectorMetrics shapes /metrics.
-type CollectorMetrics struct {
-	// PerLink also exposes every NVLink: up to 18 × 6 series per GPU.
-	PerLink bool `yaml:"per_link"`
-}
-
-// DefaultCollector is what the collector's file starts from.
-func DefaultCollector() *Collector {
-	return &Collector{Cluster: "default", Listen: "127.0.0.1:9837", MaxNodes: 20000}
-}
-
-// Validate implements File.
-func (c *Collector) Validate() error {
-	errs := []error{named("x", c.Cluster), listen(c.Listen), c.NATS.validate(true)}
-	if c.MaxNodes < 1 {
-		errs = append(errs, fmt.Errorf("max_nodes is %d, want at least 1", c.MaxNodes))
-	}
-	return errors.Join(errs...)
 }
 
 // Rebalancer is the file of `evenkeel rebalancer`.
@@ -250,6 +143,8 @@ type Rebalancer struct {
 	Name   string `yaml:"name"`
 	Listen string `yaml:"listen"`
 	NATS   NATS   `yaml:"nats"`
+	// WebConfig is a web configuration file of the Prometheus exporter-toolkit.
+	WebConfig string `yaml:"web_config_file,omitempty"`
 	// SigningKey is an NKey seed file; it is made, readable by its owner only,
 	// if it does not exist.
 	SigningKey string `yaml:"signing_key"`
@@ -284,10 +179,10 @@ func Check(name string, data []byte) (kind string, err error) {
 	if err != nil {
 		return "", err
 	}
-	files := map[string]File{"Exporter": DefaultExporter(), "Agent": DefaultAgent(), "Collector": DefaultCollector(), "Rebalancer": DefaultRebalancer()}
+	files := map[string]File{"Exporter": DefaultExporter(), "Agent": DefaultAgent(), "Collector": DefaultCollector(), "Rebalancer": DefaultRebalancer(), "Inventory": new(Inventory)}
 	f, ok := files[head.Kind]
 	if !ok {
-		return "", fmt.Errorf("%s: kind is %q, want Exporter, Agent, Collector or Rebalancer", name, head.Kind)
+		return "", fmt.Errorf("%s: kind is %q, want Exporter, Agent, Collector, Rebalancer or Inventory", name, head.Kind)
 	}
 	return head.Kind, Parse(name, head.Kind, data, f)
 }

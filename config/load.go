@@ -52,9 +52,22 @@ func Parse(name, kind string, data []byte, dst File) error {
 		return err
 	}
 	if err := dst.Validate(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return located(name, err)
 	}
 	return nil
+}
+
+// located puts the file before every fault, and its line where it is known.
+func located(name string, err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	for i, l := range lines {
+		if m := startRE.FindStringSubmatch(l); m != nil {
+			lines[i] = name + ":" + m[1] + ": " + l[len(m[0]):]
+		} else {
+			lines[i] = name + ": " + l
+		}
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 func checkHead(name, kind string, data []byte) error {
@@ -94,6 +107,7 @@ func Decode(name string, data []byte, dst any) error {
 }
 
 var (
+	startRE   = regexp.MustCompile(`^line (\d+): `)
 	lineRE    = regexp.MustCompile(`line (\d+): `)
 	unknownRE = regexp.MustCompile(`field (\S+) not found in type \S+`)
 )
