@@ -2,6 +2,7 @@ package rebalancer
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -15,7 +16,8 @@ type BreakerLimits struct {
 	// after it had been reached.
 	Coverage    float64
 	CoverageFor time.Duration
-	// Disrupted is the largest share of GPUs that may be disrupted in 10 min.
+	// Disrupted is the largest share of GPUs that may be disrupted in 10 min,
+	// rounded up to whole GPUs: in a small fleet the first act is no avalanche.
 	Disrupted float64
 	// Failed is the largest share of acts of the last 10 min that may fail, if
 	// there were FailedOf and more.
@@ -64,7 +66,8 @@ func (p *pass) tripped() *telemetry.BreakerTrip {
 			disrupted += a.GPUs
 		}
 	}
-	if share := float64(disrupted) / float64(max(p.coverage.Expected, 1)); share > p.Breaker.Disrupted {
+	if disrupted > p.mayDisrupt() {
+		share := float64(disrupted) / float64(max(p.coverage.Expected, 1))
 		return &telemetry.BreakerTrip{Open: true, Have: share, Limit: p.Breaker.Disrupted,
 			Reason: fmt.Sprintf("%d of %d GPUs disrupted within %s", disrupted, p.coverage.Expected, actsWindow)}
 	}
@@ -73,4 +76,53 @@ func (p *pass) tripped() *telemetry.BreakerTrip {
 			Reason: fmt.Sprintf("%d of %d acts failed within %s", failed, acts, actsWindow)}
 	}
 	return nil
+}
+
+// mayDisrupt is how many GPUs may be disrupted within the window.
+func (p *pass) mayDisrupt() int {
+	return int(math.Ceil(p.Breaker.Disrupted*float64(p.coverage.Expected) - 1e-9))
+}
+
+// disrupted counts the GPUs that were disrupted within the window, are being, or
+// will be by this very plan: all that is decided in one pass is done before any
+// of it is known to be.
+func (p *pass) disrupted() int {
+	n := p.disrupting
+	for _, a := range p.mem.Acts {
+		if a.Class == telemetry.Disruptive && !a.At.Before(p.now.Add(-actsWindow)) && !a.At.Before(p.mem.Breaker.Since) {
+			n += a.GPUs
+		}
+	}
+	for _, d := range p.scene.onWork {
+		if d.Class == telemetry.Disruptive && !standing(d) && pendingStep(d) != nil {
+			n += len(heldGPUs(d))
+		}
+	}
+	return n
+}
+
+// unhurried stops a wave of acts before it passes what the breaker allows, and
+// not after. An act that is larger than that by itself is the first, or none.
+func unhurried(p *pass, c confirmed, rung telemetry.ActKind, pr Proposal) []telemetry.Refusal {
+	if telemetry.ClassOf(rung) == telemetry.Gentle || len(pr.GPUs) == 0 {
+		return nil
+	}
+	before, most := p.disrupted(), p.mayDisrupt()
+	if before == 0 || before+len(pr.GPUs) <= most {
+		return nil
+	}
+	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBreaker, c.target(), float64(before+len(pr.GPUs)), float64(most), "GPUs",
+		"%d of %d GPUs would be disrupted within %s, at most %d may be", before+len(pr.GPUs), p.coverage.Expected, actsWindow, most)}
+}
+
+// wave opens the breaker when it is all that stands against an act which would
+// be done: so many at once are something for a person to look at.
+func (p *pass) wave(c confirmed, rung telemetry.ActKind, refusals []telemetry.Refusal) {
+	if len(refusals) != 1 || refusals[0].Reason != telemetry.RefusalBreaker || p.breaker.Open || !p.mem.Leading || p.mem.mode(c.spec, telemetry.ClassOf(rung)) != telemetry.Enforce {
+		return
+	}
+	r := refusals[0]
+	t := telemetry.BreakerTrip{Open: true, Have: *r.Have / float64(max(p.coverage.Expected, 1)), Limit: p.Breaker.Disrupted, Reason: r.Text}
+	p.add(Entry{Topic: telemetry.TopicBreaker, Breaker: &t})
+	p.breaker = BreakerState{t, p.now}
 }

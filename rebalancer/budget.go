@@ -76,14 +76,18 @@ func (s *spending) take(uuid string, n *cluster.Node) {
 	s.taken[in][uuid] = true
 }
 
-// room says how many GPUs are under acts where a GPU is, how many may be, and
-// whether this one may be too. One that already is takes no more room.
-func (s *spending) room(uuid string, n *cluster.Node) (have, limit int, where string, ok bool) {
+// room says how many GPUs are under acts where a node is, how many more it would
+// be with these, and how many may be. One that already is takes no more room.
+func (s *spending) room(uuids []string, n *cluster.Node) (have, more, limit int, where string) {
 	where = s.scope(n)
 	limit = int(math.Ceil(s.budget.Percent*float64(s.total[where])/100 - 1e-9))
 	if s.budget.Max > 0 {
 		limit = min(limit, s.budget.Max)
 	}
-	have = len(s.taken[where]) + len(s.lost)
-	return have, limit, where, s.taken[where][uuid] || have < limit
+	for _, uuid := range uuids {
+		if !s.taken[where][uuid] {
+			more++
+		}
+	}
+	return len(s.taken[where]) + len(s.lost), more, limit, where
 }

@@ -15,7 +15,7 @@ func candidates(v *cluster.View, g *cluster.GPU) []telemetry.Candidate {
 	var out, unknown []telemetry.Candidate
 	var known []string
 	for _, w := range v.WorkloadsOn(g.UUID) {
-		c := telemetry.Candidate{Workload: w.Ref, Owner: w.Owner, Priority: w.Priority, Share: w.Requests.Share}
+		c := telemetry.Candidate{Workload: w.Ref, Owner: w.Owner, Name: w.Name, Priority: w.Priority, Share: w.Requests.Share}
 		if n := len(w.GPUs); n > 1 {
 			c.Note = fmt.Sprintf("on %d GPUs, which all run at the pace of the slowest", n)
 		}
@@ -25,7 +25,7 @@ func candidates(v *cluster.View, g *cluster.GPU) []telemetry.Candidate {
 		}
 	}
 	for _, m := range g.Members {
-		if m.Kind == "unknown" || len(known) == 0 && len(out) == 0 || !slices.Contains(known, m.ID) && m.Kind == "" {
+		if m.Kind == "unknown" || m.Kind == cluster.KindProcess && !slices.Contains(known, m.ID) || len(known) == 0 && len(out) == 0 || !slices.Contains(known, m.ID) && m.Kind == "" {
 			unknown = append(unknown, telemetry.Candidate{Workload: telemetry.WorkloadRef("unknown:" + m.ID), Note: "no inventory knows this member; nothing is done to it"})
 		}
 	}

@@ -474,3 +474,31 @@ func TestCaseRecoveryIsTriedAgainWithoutAStorm(t *testing.T) {
 	w.jobs[0].OptOut = nil
 	b.until(5*time.Second, "capped", func() bool { return w.device("GPU-00-0").sets == 1 })
 }
+
+// An agent sets a cap and dies before any word of it. When the order expires the
+// cap is no longer wanted, but nobody can say that it was not done: the decision
+// keeps the step, and the agent's own word of it, once it is back, is written.
+func TestCaseACapWithoutWordIsNotTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(1, 1)
+		l := newLive(t, w)
+		l.run(5 * time.Second)
+		d := w.device("GPU-00-0")
+		d.r, w.lost = 0.1, true // done, and no answer comes
+		l.until(time.Minute, "capped", func() bool { return d.sets == 1 })
+		w.lost, w.down = false, map[string]bool{d.node: true}
+		d.r, d.temp = 0.02, 40
+		l.until(2*time.Minute, "ended", func() bool { return l.outcome() != telemetry.OutcomeIntended })
+		m := l.journal.fold(t)
+		if len(m.Closed) != 1 || m.Closed[0].Outcome != telemetry.OutcomeExpired || len(m.Closed[0].Act.Steps) != 1 {
+			t.Fatalf("%s, want expired with its step: %+v", l.outcome(), m.Closed)
+		}
+		step := m.Closed[0].Act.Steps[0]
+		w.down = nil
+		l.engine.Receipt(w.ledger[step.ID])
+		l.run(5 * time.Second)
+		if got := l.outcome(); got != telemetry.OutcomeActed && got != telemetry.OutcomeVerified && got != telemetry.OutcomeUndone {
+			t.Errorf("%s after its agent said that it was done", got)
+		}
+	})
+}

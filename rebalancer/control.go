@@ -70,9 +70,9 @@ func (e *Engine) Control(verb string, body []byte) ([]byte, error) {
 	}
 	select {
 	case a := <-q.reply:
-		var id longAgo
-		if errors.As(a.err, &id) {
-			return e.search(string(id))
+		var l longAgo
+		if errors.As(a.err, &l) {
+			return e.search(l)
 		}
 		return a.body, a.err
 	case <-t.C:
@@ -80,12 +80,12 @@ func (e *Engine) Control(verb string, body []byte) ([]byte, error) {
 	}
 }
 
-// search explains a decision from the journal. It reads all of it, and so runs
+// search explains from the journal. It reads all of it, and so runs
 // in the goroutine of whoever asks: the leader has to act meanwhile.
-func (e *Engine) search(id string) ([]byte, error) {
+func (e *Engine) search(l longAgo) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	d, err := e.lookUp(ctx, id)
+	d, err := e.lookUp(ctx, l)
 	if err != nil {
 		return nil, err
 	}

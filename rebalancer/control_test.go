@@ -47,7 +47,7 @@ func TestControlRefusesWhatIsWrong(t *testing.T) {
 			{"undo", `{"by":"ada"}`, `undo: no decision "" is open`},
 			{"explain", `{}`, "explain: want a decision, a workload, or nothing"},
 			{"explain", `{"decision":"d-77"}`, `no decision "d-77" in the journal`},
-			{"explain", `{"workload":"slurm:404"}`, `workload "slurm:404" is in no inventory`},
+			{"explain", `{"workload":"slurm:404"}`, `workload "slurm:404" is not in view, and no decision was ever about it`},
 			{"explain", `{"workload":"what"}`, "what"},
 		}
 		before := len(l.journal.all())

@@ -13,6 +13,16 @@ type confirmed struct {
 	Sighting
 	policy Policy
 	spec   PolicySpec
+	filter filterState
+}
+
+// target is what a refusal is about: the GPU, or the workload on it whose turn
+// it is.
+func (c *confirmed) target() telemetry.Target {
+	if c.Victim != nil {
+		return c.Victim.Target
+	}
+	return c.Violation.Target
 }
 
 // decide looks for violations and answers them, the policy of the highest
@@ -67,13 +77,13 @@ func (p *pass) confirm(spec PolicySpec, s Sighting) (confirmed, bool) {
 			v.Signal, telemetry.Number(v.Value, v.Unit), telemetry.Number(v.Mark, v.Unit), v.Seen, v.Of, spec.Filter.N, spec.Filter.M))
 		return confirmed{}, false
 	}
-	return confirmed{Sighting: s, spec: spec}, true
+	return confirmed{Sighting: s, spec: spec, filter: f}, true
 }
 
 // standingFor finds the decision that waits for a person on this target.
 func (p *pass) standingFor(policy, uuid string) *telemetry.Decision {
 	for _, d := range p.scene.byGPU[uuid] {
-		if d.Policy == policy && standing(d) && !p.handled(d.ID) {
+		if d.Policy == policy && d.Target.UUID == uuid && standing(d) && !p.handled(d.ID) {
 			return d
 		}
 	}

@@ -32,7 +32,8 @@ type ending int
 
 const (
 	ended     ending = iota // there is a receipt
-	unseen                  // the backend has never seen the step, or its notice is over
+	noticed                 // its notice is over, and it was not ordered
+	unseen                  // the backend has not seen it
 	abandoned               // this process may no longer act; the next leader asks
 )
 
@@ -82,7 +83,7 @@ func (x *execution) notice(ctx context.Context) (out result, early bool) {
 	case !pause(ctx, wait):
 		return x.with(telemetry.Receipt{}, abandoned), true
 	}
-	return x.with(telemetry.Receipt{}, unseen), !x.ask
+	return x.with(telemetry.Receipt{}, noticed), !x.ask
 }
 
 func (x *execution) run(ctx context.Context) result {
@@ -118,8 +119,8 @@ func (x *execution) attempt(ctx context.Context, now time.Time, epoch telemetry.
 	}
 	call, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	if x.ask {
-		r, err := x.hand.Observe(call, x.step.ID)
+	if x.ask { // under the epoch it was ordered by: to ask is no act
+		r, err := x.hand.Observe(call, x.step)
 		if err == nil && !ownerSays(x.step, r) {
 			r.Result = telemetry.Unknown
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +39,10 @@ func (e *Engine) Plan(now time.Time) DryRun {
 	mem := e.mem.Clone()
 	mem.Leading = true
 	plan, _ := e.planner.Step(now, v, mem)
-	return describe(plan)
+	return dryRun(plan)
 }
 
-func describe(plan Plan) DryRun {
+func dryRun(plan Plan) DryRun {
 	out := DryRun{Time: plan.Time, Coverage: plan.Coverage, Refused: plan.Refused}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d GPUs seen fresh\n", plan.Coverage.Fresh, plan.Coverage.Expected)
@@ -92,15 +93,23 @@ func (e *Engine) explain(q Request) ([]byte, error) {
 func (e *Engine) Explain(id string) (Explanation, error) {
 	d, ok := e.mem.Decision(id)
 	if !ok {
-		return Explanation{}, longAgo(id)
+		return Explanation{}, longAgo{decision: id}
 	}
 	return explained(d), nil
 }
 
-// longAgo is the id of a decision that only the journal may still have.
-type longAgo string
+// longAgo is a decision, or a workload, that only the journal may still have.
+type longAgo struct {
+	decision string
+	workload telemetry.WorkloadRef
+}
 
-func (id longAgo) Error() string { return fmt.Sprintf("decision %q is not in memory", string(id)) }
+func (l longAgo) Error() string {
+	if l.workload != "" {
+		return fmt.Sprintf("workload %q is neither in view nor in memory", l.workload)
+	}
+	return fmt.Sprintf("decision %q is not in memory", l.decision)
+}
 
 func explained(d *telemetry.Decision) Explanation {
 	var b strings.Builder
@@ -108,19 +117,22 @@ func explained(d *telemetry.Decision) Explanation {
 	return Explanation{Text: b.String(), Decisions: []*telemetry.Decision{d}}
 }
 
-func (e *Engine) lookUp(ctx context.Context, id string) (*telemetry.Decision, error) {
+// lookUp finds the decision, or the last one about the workload.
+func (e *Engine) lookUp(ctx context.Context, l longAgo) (*telemetry.Decision, error) {
 	var found *telemetry.Decision
 	_, err := e.config.Journal.Replay(ctx, func(_ uint64, r telemetry.Record) error {
-		if r.Decision != nil && r.Decision.ID == id {
-			found = r.Decision
+		if d := r.Decision; d != nil && (d.ID == l.decision || l.workload != "" && d.Target.Workload == l.workload) {
+			found = d
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up %s in the journal: %w", id, err)
-	}
-	if found == nil {
-		return nil, fmt.Errorf("no decision %q in the journal", id)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w; look it up in the journal: %w", l, err)
+	case found == nil && l.workload != "":
+		return nil, fmt.Errorf("workload %q is not in view, and no decision was ever about it", l.workload)
+	case found == nil:
+		return nil, fmt.Errorf("no decision %q in the journal", l.decision)
 	}
 	return found, nil
 }
@@ -135,18 +147,49 @@ func (e *Engine) ExplainWorkload(ref telemetry.WorkloadRef) (Explanation, error)
 	if v == nil {
 		return Explanation{}, errors.New("no View of the fleet yet")
 	}
-	w, ok := v.Workload(ref)
-	if !ok {
-		return Explanation{}, fmt.Errorf("workload %q is in no inventory", ref)
-	}
 	var b strings.Builder
 	out := Explanation{Refused: &telemetry.RefusalSet{Counts: map[telemetry.RefusalReason]int{}}}
-	fmt.Fprintf(&b, "%s  owner %s, priority %d, %d GPUs\n", w.Ref, orNone(w.Owner), w.Priority, len(w.GPUs))
-	for _, g := range w.GPUs {
-		e.explainGPU(&b, &out, g)
+	w, ok := v.Workload(ref)
+	if ok {
+		fmt.Fprintf(&b, "%s  owner %s, priority %d, %d GPUs\n", w.Ref, orNone(w.Owner), w.Priority, len(w.GPUs))
+	}
+	acts := e.actsOn(ref)
+	if !ok && len(acts) == 0 {
+		return Explanation{}, longAgo{workload: ref}
+	}
+	if !ok {
+		fmt.Fprintf(&b, "%s  is no longer seen\n", ref)
+	}
+	for _, d := range acts {
+		out.Decisions = append(out.Decisions, d)
+		fmt.Fprintf(&b, "  %s\n", d)
+		if d.Ending != "" {
+			fmt.Fprintf(&b, "    %s: %s\n", d.Ended.UTC().Format(time.TimeOnly), d.Ending)
+		}
+	}
+	for _, r := range e.last.Refused.Details {
+		if r.Target.Workload == ref {
+			out.refuse(r)
+			fmt.Fprintf(&b, "  not now: %s\n", r)
+		}
+	}
+	if ok {
+		for _, g := range w.GPUs {
+			e.explainGPU(&b, &out, g)
+		}
 	}
 	out.Text = b.String()
 	return out, nil
+}
+
+// actsOn are the decisions about a workload that memory has, the newest last.
+func (e *Engine) actsOn(ref telemetry.WorkloadRef) []*telemetry.Decision {
+	return slices.DeleteFunc(append(slices.Clone(e.mem.Closed), e.mem.open()...), func(d *telemetry.Decision) bool { return d.Target.Workload != ref })
+}
+
+func (x *Explanation) refuse(r telemetry.Refusal) {
+	x.Refused.Details = append(x.Refused.Details, r)
+	x.Refused.Counts[r.Reason]++
 }
 
 func orNone(s string) string {
@@ -164,16 +207,19 @@ func (e *Engine) explainGPU(b *strings.Builder, out *Explanation, g *cluster.GPU
 	fmt.Fprintf(b, "  %s on %s: %s, headroom %s\n", g.UUID, g.Node, g.State, headroom)
 	n := 0
 	for _, d := range append(e.mem.open(), e.mem.Closed...) {
-		if d.Target.UUID == g.UUID {
+		switch {
+		case !d.Holds(g.UUID):
+		case slices.ContainsFunc(out.Decisions, func(x *telemetry.Decision) bool { return x.ID == d.ID }):
+			n++ // told already
+		default:
 			out.Decisions = append(out.Decisions, d)
 			fmt.Fprintf(b, "    %s\n", d)
 			n++
 		}
 	}
 	for _, r := range e.last.Refused.Details {
-		if r.Target.UUID == g.UUID {
-			out.Refused.Details = append(out.Refused.Details, r)
-			out.Refused.Counts[r.Reason]++
+		if r.Target.UUID == g.UUID && r.Target.Workload == "" {
+			out.refuse(r)
 			fmt.Fprintf(b, "    not now: %s\n", r)
 			n++
 		}

@@ -106,10 +106,10 @@ func TestExplainRefusesWhatItDoesNotKnow(t *testing.T) {
 		}
 		l.run(2 * time.Second)
 		for want, q := range map[string]rebalancer.Request{
-			`no decision "d-000042"`:      {Decision: "d-000042"},
-			"is in no inventory":          {Workload: "slurm:1"},
-			"is none of k8s, slurm, proc": {Workload: "docker:1"},
-			"want a decision":             {},
+			`no decision "d-000042"`:                            {Decision: "d-000042"},
+			"is not in view, and no decision was ever about it": {Workload: "slurm:1"},
+			"is none of k8s, slurm, proc":                       {Workload: "docker:1"},
+			"want a decision":                                   {},
 		} {
 			if err := l.ask(rebalancer.VerbExplain, q, nil); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v, want %q", q, err, want)

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/evenkeel-gpu/evenkeel/cluster"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -49,6 +51,12 @@ func (f *Feed) Receipt(r telemetry.Receipt) { f.put(arrival{receipt: &r}) }
 // Dropped counts what did not find room.
 func (f *Feed) Dropped() uint64 { return f.dropped.Load() }
 
+// Register puts the count into the metrics.
+func (f *Feed) Register(reg prometheus.Registerer) {
+	const name = "evenkeel_feed_dropped_total"
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help(name)}, func() float64 { return float64(f.Dropped()) }))
+}
+
 func (f *Feed) put(a arrival) {
 	for {
 		select {
@@ -91,7 +99,9 @@ func (f *Feed) fold(a arrival, o *telemetry.Observation) {
 	now := f.now()
 	switch {
 	case a.inventory != nil:
-		f.state.Inventory(now, *a.inventory)
+		if err := f.state.Inventory(now, *a.inventory); err != nil {
+			f.log.Warn("inventory refused; the last one of its source stays", "source", a.inventory.Source, "why", telemetry.WhyDropped(err), "err", err)
+		}
 	case a.receipt != nil:
 		f.state.Receipt(now, *a.receipt)
 	default:

@@ -2,8 +2,12 @@ package rebalancer_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
 	"github.com/evenkeel-gpu/evenkeel/rebalancer"
@@ -32,5 +36,26 @@ func TestAFeedThatNeverRunsDryStillShowsViews(t *testing.T) {
 	}
 	if views < 3 {
 		t.Errorf("%d Views in 20 s", views)
+	}
+}
+
+// What found no room is on the metrics.
+func TestFeedTellsWhatItDropped(t *testing.T) {
+	f := rebalancer.NewFeed(time.Now, quiet())
+	reg := prometheus.NewPedanticRegistry()
+	f.Register(reg)
+	const room = 1 << 15
+	for range room {
+		f.Observation("ek.v1.obs.0.n1", nil)
+	}
+	if n, err := testutil.GatherAndCount(reg, "evenkeel_feed_dropped_total"); err != nil || n != 1 || f.Dropped() != 0 {
+		t.Fatalf("%d series, %v, %d dropped with all in the queue", n, err, f.Dropped())
+	}
+	for range 3 {
+		f.Receipt(telemetry.Receipt{})
+	}
+	want := "# HELP evenkeel_feed_dropped_total Observations, inventories and receipts that the rebalancer had no room for.\n# TYPE evenkeel_feed_dropped_total counter\nevenkeel_feed_dropped_total 3\n"
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }

@@ -38,7 +38,9 @@ func (p *pass) followUp() {
 		case p.leaseOver(d):
 			p.end(d, telemetry.OutcomeExpired, "its lease could not be renewed; its owner undoes it")
 		case pendingStep(d) != nil:
-			p.expire(d, *pendingStep(d))
+			p.await(d, *pendingStep(d))
+		case awaitsEffect(d):
+			p.conclude(d)
 		default:
 			p.follow(d)
 		}
@@ -73,7 +75,7 @@ func (p *pass) follow(d *telemetry.Decision) {
 		p.undo(h, "its policy is no longer configured")
 	case d.Outcome == telemetry.OutcomeActed:
 		p.verify(d, pol.Review(p.scene, h))
-	default:
+	case !p.disturbed(d):
 		p.relieve(h, pol.Spec(), pol.Review(p.scene, h))
 	}
 	if !p.handled(d.ID) {
@@ -87,9 +89,28 @@ func milder(s, before telemetry.Step) bool {
 	return a != nil && b != nil && *a > *b
 }
 
+// await looks after a decision with a step on its way. A renewal that nobody
+// answers keeps nobody from looking what the act did.
+func (p *pass) await(d *telemetry.Decision, s telemetry.Step) {
+	if p.expire(d, s); p.handled(d.ID) || s.Kind != telemetry.StepRenew || d.Outcome != telemetry.OutcomeActed {
+		return
+	}
+	if h, ok := p.mem.held(d); ok && p.policy(d.Policy) != nil {
+		p.verify(d, p.policy(d.Policy).Review(p.scene, h))
+	}
+}
+
 // expire ends a decision whose step nobody carries out any more. Until then
 // whoever does, or resumes it, brings its end.
 func (p *pass) expire(d *telemetry.Decision, s telemetry.Step) {
+	if !lasts(s.Kind) {
+		// Whoever leads asks what became of it, however long ago it was, and has an
+		// end for it in any case.
+		if p.actuator(s.Backend) == nil && p.now.After(s.Deadline) {
+			p.add(Entry{Topic: telemetry.TopicOutcome, Decision: WithReceipt(d, unknownReceipt(s, "what became of it is not known: backend "+s.Backend+" is no longer configured", p.now), p.now)})
+		}
+		return
+	}
 	if p.now.After(s.Deadline.Add(leaseOf(d) + leaseGrace)) {
 		p.end(d, telemetry.OutcomeExpired, "what became of step %s is not known; its lease is over", s.ID)
 	}
@@ -118,18 +139,22 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 	if p.now.Before(d.VerifyBy) {
 		return
 	}
+	if r.Refusal != nil && p.now.Before(d.VerifyBy.Add(unreadable)) {
+		return
+	}
+	p.add(Entry{Topic: telemetry.TopicOutcome, Decision: judged(d, r)})
+}
+
+// judged is a decision with what its signal shows, or with why it shows nothing.
+func judged(d *telemetry.Decision, r Review) *telemetry.Decision {
 	next := *d
 	if d.Predicted == nil { // the record is not one of ours, or damaged
 		next.Predicted = &telemetry.Effect{Unit: r.Unit}
 	}
 	if r.Refusal != nil {
-		if p.now.Before(d.VerifyBy.Add(unreadable)) {
-			return
-		}
 		next.Outcome = telemetry.OutcomeIneffective
 		next.Refusals = append(slices.Clone(d.Refusals), *r.Refusal)
-		p.add(Entry{Topic: telemetry.TopicOutcome, Decision: &next})
-		return
+		return &next
 	}
 	next.Observed = &telemetry.Effect{Signal: next.Predicted.Signal, Unit: r.Unit, Before: next.Predicted.Before, After: r.Value, At: r.Reading.At}
 	next.Outcome = telemetry.OutcomeVerified
@@ -137,7 +162,7 @@ func (p *pass) verify(d *telemetry.Decision, r Review) {
 		next.Outcome = telemetry.OutcomeIneffective
 		next.Observed.Note = fmt.Sprintf("less than %.0f %% of the predicted change, and still beyond the mark", 100*helpedShare)
 	}
-	p.add(Entry{Topic: telemetry.TopicOutcome, Decision: &next})
+	return &next
 }
 
 // moved says whether a signal went far enough the way the act should move it.
@@ -265,6 +290,8 @@ func (p *pass) closeStanding(d *telemetry.Decision) {
 		p.end(d, telemetry.OutcomeRejected, "rejected by %s", a.By)
 	case a != nil && a.Verdict == VerdictApprove && !approved(d, p.now):
 		p.end(d, telemetry.OutcomeExpired, "approved by %s, but it could not be done within %s", a.By, approvedFor)
+	case outlived(p.view, d):
+		p.end(d, telemetry.OutcomeExpired, "%s is no longer seen", d.Target.Workload)
 	case p.now.Sub(last) > forgetStanding:
 		p.end(d, telemetry.OutcomeExpired, "not seen for %s", forgetStanding)
 	}

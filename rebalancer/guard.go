@@ -31,7 +31,10 @@ var (
 		optedIn,    // the workload has not opted out
 		notPaused,  // nobody has paused this class of act
 		closed,     // the breaker is closed, or the act gentle
+		unhurried,  // and would not open by it
 		covered,    // enough of the fleet is seen, or the act gentle
+		sustained,  // beyond the mark for long enough, or the act gentle
+		whole,      // nothing is on its way to any GPU of the workload
 		worthwhile, // it gains more than it costs, or is needed for safety
 		affordable, // within the budget
 		possible,   // a backend can do it
@@ -120,14 +123,22 @@ func free(p *pass, c confirmed) *telemetry.Refusal {
 		r := Refuse(telemetry.RefusalInFlight, c.Violation.Target, "an act on it is part of this very plan")
 		return &r
 	}
-	for _, d := range p.scene.byGPU[c.GPU.UUID] {
-		if inFlight(d) || p.handled(d.ID) && !standing(d) {
-			return busy(d, "this GPU")
-		}
+	if d := p.onItsWay(c.GPU.UUID); d != nil {
+		return busy(d, "this GPU")
 	}
 	for _, d := range p.scene.onWork {
 		if inFlight(d) && slices.ContainsFunc(p.view.WorkloadsOn(c.GPU.UUID), func(w *cluster.Workload) bool { return w.Ref == d.Target.Workload }) {
 			return busy(d, string(d.Target.Workload))
+		}
+	}
+	return nil
+}
+
+// onItsWay is the decision whose act is on its way to a GPU, if there is one.
+func (p *pass) onItsWay(uuid string) *telemetry.Decision {
+	for _, d := range p.scene.byGPU[uuid] {
+		if inFlight(d) || p.handled(d.ID) && !standing(d) {
+			return d
 		}
 	}
 	return nil
@@ -166,13 +177,18 @@ func allowed(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemet
 	if p.mem.mode(c.spec, class) != telemetry.Observe {
 		return nil
 	}
-	return []telemetry.Refusal{Refuse(telemetry.RefusalMode, c.Violation.Target, "policy %s is in mode observe for %s acts", c.spec.Type, class)}
+	return []telemetry.Refusal{Refuse(telemetry.RefusalMode, c.target(), "policy %s is in mode observe for %s acts", c.spec.Type, class)}
 }
 
+// optedIn asks every workload on the GPU: what is done to a GPU is done to all.
+// An act on one of them is its own affair.
 func optedIn(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemetry.Refusal {
+	if c.Victim != nil {
+		return nil
+	}
 	for _, w := range p.view.WorkloadsOn(c.GPU.UUID) {
-		if slices.Contains(w.OptOut, string(rung)) || slices.Contains(w.OptOut, "all") {
-			return []telemetry.Refusal{Refuse(telemetry.RefusalOptOut, c.Violation.Target, "%s has opted out of %s", w.Ref, rung)}
+		if optedOut(w, rung) {
+			return []telemetry.Refusal{Refuse(telemetry.RefusalOptOut, c.target(), "%s has opted out of %s", w.Ref, rung)}
 		}
 	}
 	return nil
@@ -180,7 +196,7 @@ func optedIn(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemet
 
 func notPaused(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemetry.Refusal {
 	if p.mem.PausedAll || p.mem.Paused && telemetry.ClassOf(rung) == telemetry.Disruptive {
-		return []telemetry.Refusal{Refuse(telemetry.RefusalPaused, c.Violation.Target, "%s acts are paused", telemetry.ClassOf(rung))}
+		return []telemetry.Refusal{Refuse(telemetry.RefusalPaused, c.target(), "%s acts are paused", telemetry.ClassOf(rung))}
 	}
 	return nil
 }
@@ -190,37 +206,46 @@ func closed(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemetr
 	if !b.Open || telemetry.ClassOf(rung) == telemetry.Gentle {
 		return nil
 	}
-	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBreaker, c.Violation.Target, b.Have, b.Limit, "", "the breaker is open since %s: %s; a person must close it", b.Since.UTC().Format(time.TimeOnly), b.Reason)}
+	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBreaker, c.target(), b.Have, b.Limit, "", "the breaker is open since %s: %s; a person must close it", b.Since.UTC().Format(time.TimeOnly), b.Reason)}
 }
 
 func covered(p *pass, c confirmed, rung telemetry.ActKind, _ Proposal) []telemetry.Refusal {
 	if p.coverage.Ratio >= p.Breaker.Coverage || telemetry.ClassOf(rung) == telemetry.Gentle {
 		return nil
 	}
-	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalCoverage, c.Violation.Target, p.coverage.Ratio, p.Breaker.Coverage, "ratio", "%d of %d GPUs are seen fresh; disruptive acts need %.0f %%", p.coverage.Fresh, p.coverage.Expected, 100*p.Breaker.Coverage)}
+	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalCoverage, c.target(), p.coverage.Ratio, p.Breaker.Coverage, "ratio", "%d of %d GPUs are seen fresh; disruptive acts need %.0f %%", p.coverage.Fresh, p.coverage.Expected, 100*p.Breaker.Coverage)}
 }
 
 func worthwhile(_ *pass, c confirmed, _ telemetry.ActKind, pr Proposal) []telemetry.Refusal {
-	net := pr.Gain - pr.Cost - pr.Risk
-	if pr.Safety || net > 0 {
+	if worth(pr) {
 		return nil
 	}
-	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalNotWorth, c.Violation.Target, net, 0, "GPU-seconds", "gains %.0f, costs %.0f and risks %.0f GPU-seconds", pr.Gain, pr.Cost, pr.Risk)}
+	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalNotWorth, c.target(), pr.Gain-pr.Cost-pr.Risk, 0, "GPU-seconds", "gains %.0f, costs %.0f and risks %.0f GPU-seconds", pr.Gain, pr.Cost, pr.Risk)}
 }
 
-func affordable(p *pass, c confirmed, _ telemetry.ActKind, _ Proposal) []telemetry.Refusal {
-	have, limit, where, ok := p.spending(c.spec).room(c.GPU.UUID, c.Node)
-	if ok {
-		return nil
+// worth is the net benefit's verdict.
+func worth(pr Proposal) bool { return pr.Safety || pr.Gain-pr.Cost-pr.Risk > 0 }
+
+func affordable(p *pass, c confirmed, _ telemetry.ActKind, pr Proposal) []telemetry.Refusal {
+	wanted := pr.GPUs
+	if len(wanted) == 0 {
+		wanted = []string{c.GPU.UUID}
 	}
-	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBudget, c.Violation.Target, float64(have), float64(limit), "GPUs", "%d GPUs of %s are under acts of policy %s, %d are allowed", have, where, c.spec.Type, limit)}
+	have, more, limit, where := p.spending(c.spec).room(wanted, c.Node)
+	switch {
+	case more == 0 || have+more <= limit:
+		return nil
+	case more == 1:
+		return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBudget, c.target(), float64(have), float64(limit), "GPUs", "%d GPUs of %s are under acts of policy %s, %d are allowed", have, where, c.spec.Type, limit)}
+	}
+	return []telemetry.Refusal{RefuseNumbers(telemetry.RefusalBudget, c.target(), float64(have+more), float64(limit), "GPUs", "%d GPUs of %s are under acts of policy %s and it has %d more, %d are allowed", have, where, c.spec.Type, more, limit)}
 }
 
 func possible(p *pass, c confirmed, _ telemetry.ActKind, pr Proposal) []telemetry.Refusal {
 	for _, s := range pr.Steps {
 		a := p.actuator(s.Backend)
 		if a == nil {
-			return []telemetry.Refusal{Refuse(telemetry.RefusalNoActuator, c.Violation.Target, "no actuator is configured for backend %q", s.Backend)}
+			return []telemetry.Refusal{Refuse(telemetry.RefusalNoActuator, c.target(), "no actuator is configured for backend %q", s.Backend)}
 		}
 		if refusals := a.Can(p.view, s); len(refusals) > 0 {
 			return refusals

@@ -19,6 +19,12 @@ type scene struct {
 	readings map[telemetry.ID]cluster.Reading
 	work     []telemetry.InventoryWorkload
 	more     []*cluster.Node
+	// predicted is where an act is said to bring the headroom.
+	predicted float64
+	// also are GPUs that the first workload of work has besides.
+	also []*cluster.GPU
+	// second are the members of a second GPU of the node.
+	second []cluster.Member
 	// policies replace the enforcing defaults.
 	policies []rebalancer.Policy
 }
@@ -60,9 +66,15 @@ func (s *scene) view() *cluster.View {
 	g := cluster.NewGPU(s.gpu, readings...)
 	n := s.node
 	n.GPUs = []*cluster.GPU{g}
+	if s.second != nil {
+		n.GPUs = append(n.GPUs, cluster.NewGPU(cluster.GPU{UUID: "GPU-00-1", Node: n.Name, Index: 1, State: cluster.GPUOK, Generation: 1, Members: s.second}, readings...))
+	}
 	var jobs []*cluster.Workload
 	for _, w := range s.work {
 		jobs = append(jobs, &cluster.Workload{InventoryWorkload: w, GPUs: []*cluster.GPU{g}})
+	}
+	if len(jobs) > 0 {
+		jobs[0].GPUs = append(jobs[0].GPUs, s.also...)
 	}
 	return cluster.NewView(s.w.now, append([]*cluster.Node{&n}, s.more...), jobs)
 }
@@ -86,6 +98,7 @@ type pausing struct {
 func (p pausing) Spec() rebalancer.PolicySpec {
 	s := p.Policy.Spec()
 	s.Ladder = []telemetry.ActKind{telemetry.ActPause}
+	s.Filter = rebalancer.Filter{N: 1, M: 5}
 	return s
 }
 
@@ -117,9 +130,8 @@ func (picky) Can(_ *cluster.View, s telemetry.Step) []telemetry.Refusal {
 
 func number(v float64) *float64 { return &v }
 
-// Every refusal that the engine can give, each from the one thing that causes
-// it. Without the change the GPU is capped.
-var refusals = []struct {
+// refusalCase is a refusal and the one thing that causes it.
+type refusalCase struct {
 	name   string
 	change func(*scene)
 	want   telemetry.RefusalReason
@@ -128,7 +140,11 @@ var refusals = []struct {
 	need   *float64
 	until  time.Time
 	act    telemetry.ActKind
-}{
+}
+
+// Every refusal of an act on a GPU that the engine can give. Without the change
+// the GPU is capped.
+var refusals = []refusalCase{
 	{name: "stale by age", want: telemetry.RefusalStale, text: "4 s old", have: number(4), need: number(3),
 		change: func(s *scene) {
 			s.spoil(telemetry.GPUThermalHeadroomCelsius, func(r *cluster.Reading) { r.At = start.Add(-4 * time.Second) })
@@ -325,25 +341,12 @@ func deref(v *float64) any {
 // Reasons that belong to acts of other policies, or that are tested where they
 // arise: changed_since and journal in the engine's tests.
 var elsewhere = []telemetry.RefusalReason{
-	telemetry.RefusalChangedSince, telemetry.RefusalJournal,
-	telemetry.RefusalPDB, telemetry.RefusalPriority, telemetry.RefusalMinRunTime, telemetry.RefusalDowntime, telemetry.RefusalGang, telemetry.RefusalNoPlace,
-	telemetry.RefusalRepeat, telemetry.RefusalMoves, telemetry.RefusalUnmovable, telemetry.RefusalHeldByOther,
+	telemetry.RefusalChangedSince, telemetry.RefusalJournal, telemetry.RefusalNoPlace,
 }
 
 func TestEveryReasonIsTested(t *testing.T) {
 	for _, reason := range telemetry.RefusalReasons {
-		tested := slices.ContainsFunc(refusals, func(c struct {
-			name   string
-			change func(*scene)
-			want   telemetry.RefusalReason
-			text   string
-			have   *float64
-			need   *float64
-			until  time.Time
-			act    telemetry.ActKind
-		}) bool {
-			return c.want == reason
-		})
+		tested := slices.ContainsFunc(slices.Concat(refusals, workRefusals), func(c refusalCase) bool { return c.want == reason })
 		if tested == slices.Contains(elsewhere, reason) {
 			t.Errorf("%s: tested here %v, said to be elsewhere %v", reason, tested, !tested)
 		}
@@ -462,6 +465,9 @@ func TestCandidates(t *testing.T) {
 			[]telemetry.Candidate{{Workload: "unknown:77", Share: 1, Note: "no inventory knows this member; nothing is done to it"}}},
 		{"unknown beside known", []telemetry.InventoryWorkload{{Ref: "slurm:1", Members: []telemetry.WorkloadMember{{ID: "1.0"}}}}, []cluster.Member{{ID: "1.0", Kind: "slurm"}, {ID: "77", Kind: "unknown"}},
 			[]telemetry.Candidate{{Workload: "slurm:1", Share: 0.5}, {Workload: "unknown:77", Share: 0.5, Note: "no inventory knows this member; nothing is done to it"}}},
+		{"a process that its node tells of", nil, []cluster.Member{holder(11)}, []telemetry.Candidate{{Workload: refOf(11), Owner: "ada", Name: "job11", Share: 1}}},
+		{"a process of another node's reference", nil, []cluster.Member{holder(11), {ID: "9@9+b", Kind: cluster.KindProcess, Workload: "proc:n77/9@9"}},
+			[]telemetry.Candidate{{Workload: refOf(11), Owner: "ada", Name: "job11", Share: 0.5}, {Workload: "unknown:9@9+b", Share: 0.5, Note: "no inventory knows this member; nothing is done to it"}}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

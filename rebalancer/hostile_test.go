@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/rebalancer"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -17,18 +18,24 @@ import (
 // air, in the sensors, on the bus, in the agents. It knows what is true, so
 // that what was done on a lie can be found.
 type hostile struct {
-	rng      *rand.Rand
-	now      time.Time
-	nodes    []*hostNode
-	gpus     []*hostGPU
-	agents   map[string]*hostAgent
-	post     []letter
-	shown    map[string]truth // by uuid, of the last View
-	jobs     []telemetry.InventoryWorkload
-	calm     bool // no more faults
-	ledgers  bool // agents know what they have done; off plants a defect
-	effects  map[string]int
-	onEffect func(s telemetry.Step)
+	rng    *rand.Rand
+	now    time.Time
+	nodes  []*hostNode
+	gpus   []*hostGPU
+	agents map[string]*hostAgent
+	post   []letter
+	shown  map[string]truth // by uuid, of the last View
+	jobs   []telemetry.InventoryWorkload
+	// processes are all that ever were, shownWork what the last View shows of them.
+	processes []*hostProcess
+	shownWork map[telemetry.WorkloadRef]*shownWork
+	pids      int
+	// stubborn processes outlive KILL; endless endings have no end.
+	stubborn, endless bool
+	calm              bool // no more faults
+	ledgers           bool // agents know what they have done; off plants a defect
+	effects           map[string]int
+	onEffect          func(s telemetry.Step)
 	// heard is told of every receipt that reaches the rebalancers.
 	heard func(telemetry.Receipt)
 }
@@ -55,6 +62,8 @@ type hostGPU struct {
 	fit          bool // the judge has learned r and tau
 	stuck, hung  time.Time
 	stuckAt      float64
+	clean        float64   // its resistance when its cooler is clean
+	clogged      time.Time // until when it is not
 	limitShown   float64
 	limitAt      time.Time
 }
@@ -71,9 +80,11 @@ type hostAgent struct {
 	ledger map[string]telemetry.Receipt
 	holds  map[string]*hostHold // by uuid
 	gone   map[string]bool      // steps that hold nothing any more
-	epoch  uint64
-	down   time.Time
-	undoAt time.Time // of the last lease that ended
+	// endings are those of processes under way, by step.
+	endings map[string]*hostEnding
+	epoch   uint64
+	down    time.Time
+	undoAt  time.Time // of the last lease that ended
 }
 
 type hostHold struct {
@@ -99,11 +110,16 @@ func newHostile(rng *rand.Rand) *hostile {
 			node.cooling = "door"
 		}
 		h.nodes = append(h.nodes, node)
-		h.agents[node.name] = &hostAgent{node: node.name, ledger: map[string]telemetry.Receipt{}, holds: map[string]*hostHold{}, gone: map[string]bool{}}
+		h.agents[node.name] = &hostAgent{node: node.name, ledger: map[string]telemetry.Receipt{}, holds: map[string]*hostHold{}, gone: map[string]bool{}, endings: map[string]*hostEnding{}}
 		for i := range 3 {
 			g := &hostGPU{uuid: fmt.Sprintf("GPU-%d-%d", n, i), node: node.name, index: i, generation: 1, load: 500 + 50*float64(rng.IntN(4)), limit: defaultW, original: defaultW,
 				r: 0.05 + 0.03*rng.Float64(), tau: 10 + 20*rng.Float64(), fit: rng.IntN(3) > 0, limitShown: defaultW, limitAt: start}
-			g.temp = node.inlet + g.r*g.power()
+			g.clean = g.r
+			if rng.IntN(3) == 0 { // somebody has capped it for good, and its cooler is clogged
+				g.load, g.limit, g.original, g.limitShown = 100, agentFloorW, agentFloorW, agentFloorW
+				g.r, g.clogged = 3*g.r, start.Add(time.Duration(rng.IntN(300))*time.Second)
+			}
+			g.temp = node.inlet + g.r*h.draws(g)
 			h.gpus = append(h.gpus, g)
 		}
 	}
@@ -114,7 +130,6 @@ func newHostile(rng *rand.Rand) *hostile {
 	return h
 }
 
-func (g *hostGPU) power() float64    { return min(g.load, g.limit) }
 func (g *hostGPU) headroom() float64 { return slowdownC - g.temp }
 
 func (h *hostile) node(name string) *hostNode {
@@ -136,17 +151,22 @@ func (h *hostile) soon(seconds int) time.Time {
 func (h *hostile) advance(dt time.Duration) {
 	h.now = h.now.Add(dt)
 	for _, g := range h.gpus {
-		steady := h.node(g.node).inlet + g.r*g.power()
+		if h.now.After(g.clogged) {
+			g.r = g.clean
+		}
+		steady := h.node(g.node).inlet + g.r*h.draws(g)
 		g.slope = (steady - g.temp) / g.tau
 		g.temp = steady + (g.temp-steady)*math.Exp(-dt.Seconds()/g.tau)
 		if h.now.Sub(g.limitAt) >= 15*time.Second {
 			g.limitShown, g.limitAt = g.limit, h.now
 		}
 	}
+	h.lives()
 	h.misfortune()
 	h.deliver()
 	for _, n := range h.nodes {
 		h.agents[n.name].leases(h)
+		h.agents[n.name].finish(h)
 	}
 }
 
@@ -169,12 +189,14 @@ func (h *hostile) misfortune() {
 		g.stuck, g.stuckAt = h.soon(20), float64(h.rng.IntN(12))-2
 	case h.chance(60): // a device does not answer
 		g.hung = h.soon(15)
+	case h.chance(30): // a cooler clogs
+		g.r, g.clogged = g.clean*(2+2*h.rng.Float64()), h.soon(200)
 	case h.chance(60): // the load changes
 		g.load = 100 + 600*h.rng.Float64()
 	case h.chance(30): // its agent is away
 		h.agents[n.name].down = h.soon(40)
 	case h.chance(150): // somebody else sets a limit
-		g.limit = 250 + float64(h.rng.IntN(300))
+		g.limit = 250.5 + float64(h.rng.IntN(300)) // never one that we would set
 		g.original = g.limit
 	case h.chance(200): // a device is made anew
 		g.generation++
@@ -205,7 +227,12 @@ func (h *hostile) recover() {
 	for _, g := range h.gpus {
 		// What is idle shows little of how it would heat, and what the judge has not
 		// learned is held back with great caution.
-		g.stuck, g.hung, g.load, g.fit = time.Time{}, time.Time{}, 600, true
+		g.stuck, g.hung, g.load, g.fit, g.clogged = time.Time{}, time.Time{}, 600, true, time.Time{}
+	}
+	for _, p := range h.processes {
+		if p.ends.IsZero() {
+			p.ends = h.now.Add(time.Minute)
+		}
 	}
 }
 
@@ -214,7 +241,7 @@ func (h *hostile) view() *cluster.View {
 	var nodes []*cluster.Node
 	all := map[string]*cluster.GPU{}
 	for _, n := range h.nodes {
-		node := &cluster.Node{Name: n.name, State: cluster.NodeUp, Since: n.since, Period: time.Second, Incarnation: n.incarnation, Row: n.row, CoolingDomain: n.cooling, Expected: 3}
+		node := &cluster.Node{Name: n.name, BootID: bootID, State: cluster.NodeUp, Since: n.since, Period: time.Second, Incarnation: n.incarnation, Row: n.row, CoolingDomain: n.cooling, Expected: 3}
 		silent := h.now.Before(n.silent)
 		if !silent {
 			n.seen = h.now
@@ -239,12 +266,15 @@ func (h *hostile) view() *cluster.View {
 		slices.SortFunc(node.GPUs, func(a, b *cluster.GPU) int { return cmp.Compare(a.Index, b.Index) })
 		nodes = append(nodes, node)
 	}
+	h.seeWork(nodes)
 	var jobs []*cluster.Workload
 	for _, j := range h.jobs {
 		w := &cluster.Workload{InventoryWorkload: j}
 		for _, m := range j.Members {
 			for _, uuid := range m.GPUs {
-				w.GPUs = append(w.GPUs, all[uuid])
+				if !slices.Contains(w.GPUs, all[uuid]) {
+					w.GPUs = append(w.GPUs, all[uuid])
+				}
 			}
 		}
 		jobs = append(jobs, w)
@@ -273,13 +303,13 @@ func (h *hostile) show(n *hostNode, g *hostGPU) *cluster.GPU {
 	ok := func(id telemetry.ID, v float64) cluster.Reading {
 		return cluster.Reading{ID: id, V: v, At: at, Quality: quality}
 	}
-	out := cluster.GPU{UUID: g.uuid, Node: n.name, Index: g.index, Model: "H100", State: state, Generation: g.generation,
+	out := cluster.GPU{UUID: g.uuid, Node: n.name, Index: g.index, Model: "H100", State: state, Generation: g.generation, Members: h.membersOf(g),
 		HeadroomC: cluster.Some(head), SlopeCPerS: cluster.Some(-math.Round(g.slope*10) / 10),
 		LimitW: cluster.Some(g.limitShown), MinW: cluster.Some(minW), DefaultW: cluster.Some(defaultW), MaxW: cluster.Some(defaultW)}
 	if g.fit {
 		out.RCPerW, out.TauS = cluster.Some(g.r), cluster.Some(g.tau)
 	}
-	return cluster.NewGPU(out, ok(telemetry.GPUThermalHeadroomCelsius, head), ok(telemetry.GPUTemperatureCelsiusCore, slowdownC-head), ok(telemetry.GPUPowerWatts, math.Round(g.power())),
+	return cluster.NewGPU(out, ok(telemetry.GPUThermalHeadroomCelsius, head), ok(telemetry.GPUTemperatureCelsiusCore, slowdownC-head), ok(telemetry.GPUPowerWatts, math.Round(h.draws(g))),
 		cluster.Reading{ID: telemetry.GPUPowerLimitWatts, V: g.limitShown, At: g.limitAt, Quality: telemetry.Quality_QUALITY_OK}, ok(telemetry.GPUThrottleActiveSWThermal, bit(head <= 0)))
 }
 
@@ -328,13 +358,26 @@ func (h *hostile) order(s telemetry.Step) (telemetry.Receipt, error) {
 	return r, nil
 }
 
+// ask is an order whose time is long over: it is answered from the ledger, and
+// nothing is begun.
+func (h *hostile) ask(s telemetry.Step) (telemetry.Receipt, error) {
+	a := h.agents[s.Target.Node]
+	if a == nil || h.now.Before(a.down) || h.chance(8) {
+		return telemetry.Receipt{}, errLost
+	}
+	if r, known := a.ledger[s.ID]; known {
+		return r, nil
+	}
+	return telemetry.Receipt{StepID: s.ID, Result: telemetry.Unknown}, nil
+}
+
 func (h *hostile) handle(a *hostAgent, s telemetry.Step) telemetry.Receipt {
 	if r, known := a.ledger[s.ID]; known {
 		return r
 	}
 	r := telemetry.Receipt{StepID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Result: telemetry.Refused, Node: a.node, Started: h.now, Ended: h.now}
 	switch {
-	case h.now.After(s.Deadline):
+	case h.now.After(rebalancer.BeginBy(s)):
 		r.Why = telemetry.RefuseExpired
 		return r
 	case s.Epoch.Revision < a.epoch:
@@ -342,11 +385,17 @@ func (h *hostile) handle(a *hostAgent, s telemetry.Step) telemetry.Receipt {
 		return r
 	}
 	a.epoch = s.Epoch.Revision
-	h.carryOut(a, s, &r)
-	if h.ledgers {
+	if s.Kind == telemetry.StepPreempt {
+		h.endIt(a, s, &r)
+	} else {
+		h.carryOut(a, s, &r)
+	}
+	if h.ledgers || r.Result == telemetry.Pending && len(a.endings) > 0 {
 		a.ledger[s.ID] = r
 	}
-	h.publish(r)
+	if r.Result != telemetry.Pending {
+		h.publish(r)
+	}
 	return r
 }
 

@@ -46,7 +46,8 @@ func (e *Engine) mayAct(now time.Time) (telemetry.Epoch, bool) {
 	return e.lead.state.Epoch, e.lead.state.Held && now.Before(until)
 }
 
-// sync makes Memory the fold of the whole journal. It reads only when it must:
+// sync makes Memory the fold of the whole journal, of which the last snapshot
+// stands for all that came before it. It reads only when it must:
 // when this process has begun to lead, or somebody else has written.
 func (e *Engine) sync(ctx context.Context) bool {
 	epoch, _ := e.mayAct(e.now())
@@ -54,7 +55,7 @@ func (e *Engine) sync(ctx context.Context) bool {
 		return true
 	}
 	mem := Memory{filters: e.mem.filters, seen: e.mem.seen, covered: e.mem.covered, Leading: true, Epoch: epoch}
-	last, err := e.config.Journal.Replay(ctx, mem.Fold)
+	last, err := e.config.Journal.Resume(ctx, mem.Fold)
 	if err != nil {
 		e.log.Error("journal cannot be read; nothing is done until it can", "error", err)
 		e.refuseForJournal()

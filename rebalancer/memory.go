@@ -16,6 +16,10 @@ const (
 	keptClosed = 64
 	// actsWindow is how far the breaker looks back.
 	actsWindow = 10 * time.Minute
+	// movesWindow is how far the moves of a workload are counted, maxMoves how
+	// many are kept of a fleet.
+	movesWindow = 24 * time.Hour
+	maxMoves    = 4096
 	// rejectedFor is how long a person's no, or undo, holds.
 	rejectedFor = 10 * time.Minute
 	// approvedFor is how long a person's yes holds.
@@ -49,6 +53,8 @@ type Memory struct {
 	// breaker's window.
 	Acts  []PastAct  `json:"acts,omitempty"`
 	Undos []PastUndo `json:"undos,omitempty"`
+	// Moves are what was done to workloads within a day.
+	Moves []PastMove `json:"moves,omitempty"`
 	// Refused is the set of refusals that was last journalled.
 	Refused []string `json:"refused,omitempty"`
 
@@ -73,6 +79,9 @@ type GPUMemory struct {
 	// Rejected is until when a person does not want acts, and who.
 	Rejected   time.Time `json:"rejected,omitzero"`
 	RejectedBy string    `json:"rejected_by,omitempty"`
+	// Spared is the same for acts that disturb alone.
+	Spared   time.Time `json:"spared,omitzero"`
+	SparedBy string    `json:"spared_by,omitempty"`
 }
 
 // BreakerState is the breaker as last journalled.
@@ -87,6 +96,19 @@ type PastAct struct {
 	Class  telemetry.Class `json:"class"`
 	Failed bool            `json:"failed,omitempty"`
 	GPUs   int             `json:"gpus"`
+}
+
+// PastMove is an act on a workload that was done, may have been, or was refused
+// where it would be done.
+type PastMove struct {
+	At  time.Time             `json:"at"`
+	Ref telemetry.WorkloadRef `json:"ref"`
+	// Work names it across its restarts; empty if nothing does.
+	Work   string                 `json:"work,omitempty"`
+	Node   string                 `json:"node"`
+	Step   string                 `json:"step"`
+	Result telemetry.Result       `json:"result"`
+	Why    telemetry.RefuseReason `json:"why,omitempty"`
 }
 
 // PastUndo is an undo on a node.
@@ -169,7 +191,7 @@ func (m *Memory) foldDecision(at time.Time, d *telemetry.Decision) {
 	delete(m.LastStep, d.ID)
 	delete(m.Leases, d.ID)
 	delete(m.seen, d.ID)
-	m.Closed = append(m.Closed, d)
+	m.Closed = append(slices.DeleteFunc(m.Closed, func(c *telemetry.Decision) bool { return c.ID == d.ID }), d)
 	if len(m.Closed) > keptClosed {
 		m.Closed = slices.Delete(m.Closed, 0, len(m.Closed)-keptClosed)
 	}
@@ -183,7 +205,11 @@ func (m *Memory) foldReceipt(at time.Time, d *telemetry.Decision, s telemetry.St
 		}
 		return
 	}
-	m.Acts = append(m.Acts, PastAct{at, d.Class, !done, 1})
+	m.Acts = append(m.Acts, PastAct{at, d.Class, !done, disturbing(d, r)})
+	if !lasts(s.Kind) {
+		m.foldMove(at, d, s, r)
+		return
+	}
 	if s.Target.UUID == "" {
 		return
 	}
@@ -207,6 +233,29 @@ func (m *Memory) foldReceipt(at time.Time, d *telemetry.Decision, s telemetry.St
 		g.LimitW, g.LimitAt = *watts, at
 	}
 	put(&m.GPUs, s.Target.UUID, g)
+}
+
+// disturbing is how many GPUs an act has touched. One that was refused has
+// touched none.
+func disturbing(d *telemetry.Decision, r *telemetry.Receipt) int {
+	if r.Result == telemetry.Refused {
+		return 0
+	}
+	return max(len(heldGPUs(d)), 1)
+}
+
+// foldMove takes in how an act on a workload ended. If it was not refused all of
+// its GPUs are left alone for a while. A late word takes the place of the first.
+func (m *Memory) foldMove(at time.Time, d *telemetry.Decision, s telemetry.Step, r *telemetry.Receipt) {
+	for _, uuid := range heldGPUs(d) {
+		if g := m.GPUs[uuid]; r.Result != telemetry.Refused {
+			g.Acted = at
+			put(&m.GPUs, uuid, g)
+		}
+	}
+	m.Moves = slices.DeleteFunc(m.Moves, func(p PastMove) bool { return p.Step == s.ID })
+	m.Moves = append(m.Moves, PastMove{at, d.Target.Workload, movedWork(d), d.Target.Node, s.ID, r.Result, r.Why})
+	m.Moves = slices.Delete(m.Moves, 0, max(len(m.Moves)-maxMoves, 0))
 }
 
 // learn keeps the temperature per watt that a verified cap showed. It stands
@@ -260,14 +309,22 @@ func (m *Memory) foldApproval(a telemetry.Approval) {
 	next.Approval = &a
 	m.Decisions[d.ID] = &next
 	if a.Verdict == VerdictUndo || a.Verdict == VerdictReject {
-		m.reject(d.Target.UUID, a)
+		m.reject(d, a)
 	}
 }
 
-func (m *Memory) reject(uuid string, a telemetry.Approval) {
-	g := m.GPUs[uuid]
-	g.Rejected, g.RejectedBy = a.At.Add(rejectedFor), a.By
-	put(&m.GPUs, uuid, g)
+// reject remembers a person's no: to acts on the GPU or, if it was to one that
+// disturbs, to those alone, on all GPUs that it would have held.
+func (m *Memory) reject(d *telemetry.Decision, a telemetry.Approval) {
+	for _, uuid := range heldGPUs(d) {
+		g := m.GPUs[uuid]
+		if d.Target.Workload != "" {
+			g.Spared, g.SparedBy = a.At.Add(rejectedFor), a.By
+		} else {
+			g.Rejected, g.RejectedBy = a.At.Add(rejectedFor), a.By
+		}
+		put(&m.GPUs, uuid, g)
+	}
 }
 
 func (m *Memory) foldMode(c telemetry.ModeChange) {
@@ -296,6 +353,7 @@ func (m *Memory) trim(now time.Time) {
 	from := now.Add(-actsWindow)
 	m.Acts = slices.DeleteFunc(m.Acts, func(a PastAct) bool { return a.At.Before(from) })
 	m.Undos = slices.DeleteFunc(m.Undos, func(u PastUndo) bool { return u.At.Before(from) })
+	m.Moves = slices.DeleteFunc(m.Moves, func(p PastMove) bool { return p.At.Before(now.Add(-movesWindow)) })
 }
 
 // open lists the open and standing decisions by id.
@@ -344,7 +402,7 @@ func (m *Memory) Clone() Memory {
 	c := *m
 	c.Decisions, c.Leases, c.LastStep, c.GPUs, c.Modes = maps.Clone(m.Decisions), maps.Clone(m.Leases), maps.Clone(m.LastStep), maps.Clone(m.GPUs), maps.Clone(m.Modes)
 	c.filters, c.seen = maps.Clone(m.filters), maps.Clone(m.seen)
-	c.Closed, c.Acts, c.Undos = slices.Clone(m.Closed), slices.Clone(m.Acts), slices.Clone(m.Undos)
+	c.Closed, c.Acts, c.Undos, c.Moves = slices.Clone(m.Closed), slices.Clone(m.Acts), slices.Clone(m.Undos), slices.Clone(m.Moves)
 	return c
 }
 

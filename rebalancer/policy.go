@@ -27,7 +27,8 @@ type Scene struct {
 	Now    time.Time
 	View   *cluster.View
 	memory *Memory
-	// Open and standing decisions, in the order of their ids.
+	// Open and standing decisions, in the order of their ids: by each GPU that
+	// they hold, and those on workloads.
 	byGPU  map[string][]*telemetry.Decision
 	onWork []*telemetry.Decision
 }
@@ -35,13 +36,26 @@ type Scene struct {
 func newScene(now time.Time, v *cluster.View, m *Memory) *Scene {
 	s := &Scene{Now: now, View: v, memory: m, byGPU: map[string][]*telemetry.Decision{}}
 	for _, d := range m.open() {
-		if d.Target.UUID != "" {
-			s.byGPU[d.Target.UUID] = append(s.byGPU[d.Target.UUID], d)
-		} else {
+		for _, uuid := range heldGPUs(d) {
+			s.byGPU[uuid] = append(s.byGPU[uuid], d)
+		}
+		if d.Target.Workload != "" {
 			s.onWork = append(s.onWork, d)
 		}
 	}
 	return s
+}
+
+// heldGPUs are the GPUs that the act of a decision holds: its target, or all
+// that the workload has which it is done to.
+func heldGPUs(d *telemetry.Decision) []string {
+	switch {
+	case d.Act != nil && len(d.Act.GPUs) > 0:
+		return d.Act.GPUs
+	case d.Target.UUID != "":
+		return []string{d.Target.UUID}
+	}
+	return nil
 }
 
 // Tracks says whether the policy must be asked about a GPU although it may be
@@ -102,6 +116,9 @@ type Sighting struct {
 	Sure bool
 	// Severity orders sightings, the worst highest.
 	Severity float64
+	// Victim is the workload that Propose is asked about, for a rung that is an
+	// act on one.
+	Victim *Victim
 }
 
 // Proposal is a sized act. Steps come without ids, epoch and deadline.
@@ -114,6 +131,8 @@ type Proposal struct {
 	// Safety acts are taken even at a net cost: they keep hardware within its
 	// limits.
 	Safety bool
+	// GPUs are what an act on a workload holds; the engine fills them in.
+	GPUs []string
 }
 
 // Held is an act whose effect is in force.

@@ -20,6 +20,9 @@ type Journal interface {
 	// Replay calls fn with every kept record in order and returns the last
 	// sequence.
 	Replay(ctx context.Context, fn func(seq uint64, r telemetry.Record) error) (last uint64, err error)
+	// Resume is Replay from the last snapshot on, or from the start if there is
+	// none.
+	Resume(ctx context.Context, fn func(seq uint64, r telemetry.Record) error) (last uint64, err error)
 }
 
 // ErrConflict is returned by Append when the journal has moved on.
@@ -44,8 +47,9 @@ type Actuator interface {
 	// Do carries a step out. It is idempotent by Step.ID and honours DryRun,
 	// Epoch and Deadline. An error means that the result is not known.
 	Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error)
-	// Observe asks what became of a step.
-	Observe(ctx context.Context, stepID string) (telemetry.Receipt, error)
+	// Observe asks what became of a step, and never begins it. A step that the
+	// backend has not seen is unknown.
+	Observe(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error)
 }
 
 // InventorySource tells of nodes and workloads.

@@ -80,7 +80,6 @@ type process struct {
 	planner rebalancer.Planner
 	mem     rebalancer.Memory
 	errands map[string]*errand
-	sent    map[string]telemetry.Step
 	known   map[string]telemetry.Receipt
 	synced  bool
 	under   uint64
@@ -91,7 +90,7 @@ type process struct {
 
 // crash loses all that is in neither the journal nor the stream of receipts.
 func (p *process) crash() {
-	p.mem, p.errands, p.sent = rebalancer.Memory{}, map[string]*errand{}, map[string]telemetry.Step{}
+	p.mem, p.errands = rebalancer.Memory{}, map[string]*errand{}
 	p.synced, p.back = false, p.s.world.soon(45)
 	p.s.crashes++
 }
@@ -125,7 +124,7 @@ func (p *process) pass() {
 	if p.s.forget != nil {
 		p.s.forget(&p.mem)
 	}
-	p.s.planned = maps.Clone(p.s.world.shown)
+	p.s.planned, p.s.work = maps.Clone(p.s.world.shown), p.s.world.shownWork
 	again := p.mem.Clone()
 	plan, next := p.planner.Step(p.s.world.now, v, p.mem)
 	if len(plan.Entries) > 0 || p.s.rng.IntN(4) == 0 { // what is planned is what a dry run says
@@ -230,7 +229,7 @@ func (p *process) runErrands() {
 		case p.s.world.now.Before(x.step.NotBefore):
 			x.noticed = true
 		case x.noticed && !x.ask:
-			p.unseen(x.step)
+			p.unseen(x.step, false)
 		default:
 			p.errand(x)
 		}
@@ -243,9 +242,12 @@ func (p *process) errand(x *errand) {
 	if x.step.Kind == telemetry.StepPowerCap {
 		last = last.Add(time.Duration(x.step.Lease))
 	}
+	if p.s.patient {
+		last = last.Add(time.Hour)
+	}
 	switch {
 	case err == nil && r.Result == telemetry.Unknown && x.ask:
-		p.unseen(x.step)
+		p.unseen(x.step, true)
 	case err == nil && r.Result != telemetry.Pending && r.Result != telemetry.Unknown:
 		delete(p.errands, x.step.ID)
 		p.received(r)
@@ -267,16 +269,13 @@ func (p *process) attempt(x *errand) (telemetry.Receipt, error) {
 	}
 	s := x.step
 	if x.ask {
-		sent, ok := p.sent[s.ID]
-		if !ok || !p.s.world.now.Before(sent.Deadline) {
+		if s.Kind != telemetry.StepPreempt && !p.s.world.now.Before(s.Deadline) {
 			return telemetry.Receipt{StepID: s.ID, Result: telemetry.Unknown}, nil
 		}
-		s = sent
-	} else {
-		s.Epoch = p.epoch
-		p.s.audit.ordered(p, s)
+		return p.s.world.ask(s)
 	}
-	p.sent[s.ID] = s
+	s.Epoch = p.epoch
+	p.s.audit.ordered(p, s)
 	r, err := p.s.world.order(s)
 	if err == nil {
 		p.keep(r)
@@ -302,15 +301,17 @@ func (p *process) received(r telemetry.Receipt) {
 
 // unseen is what follows when the backend knows nothing of a step, or its
 // notice is over.
-func (p *process) unseen(s telemetry.Step) {
+func (p *process) unseen(s telemetry.Step, asked bool) {
 	delete(p.errands, s.ID)
 	d := p.mem.Decisions[s.Decision]
 	if d == nil || pending(d) == nil || pending(d).ID != s.ID {
 		return
 	}
+	act, over := s.Kind != telemetry.StepRenew && s.Kind != telemetry.StepUndo, p.s.world.now.After(rebalancer.BeginBy(s))
 	switch why := p.planner.ChangedSince(p.s.world.now, p.s.newest, &p.mem, d, s); {
-	case p.s.world.now.After(s.Deadline):
-		p.received(p.nothingKnown(s))
+	case over && (why == nil || !act):
+		p.received(rebalancer.NeverBegun(s, p.s.world.now))
+	case why != nil && !over && asked && act: // it may be on its way
 	case why != nil:
 		p.giveUp(s, *why)
 	default:

@@ -24,9 +24,9 @@ func drawGPU(t *rapid.T, node string, i int, now time.Time) *cluster.GPU {
 		return cluster.Some(rapid.Float64Range(lo, hi).Draw(t, name))
 	}
 	g := cluster.GPU{
-		UUID: fmt.Sprintf("GPU-%s-%d", node, i), Node: node, Index: i, Model: "H100", Generation: uint64(rapid.IntRange(1, 2).Draw(t, "generation")),
+		UUID: fmt.Sprintf("GPU-%s-%d", node, i), Node: node, Index: i, Model: "H100", Members: drawHolders(t, node), Generation: uint64(rapid.IntRange(1, 2).Draw(t, "generation")),
 		State:     rapid.SampledFrom([]cluster.GPUState{cluster.GPUOK, cluster.GPUOK, cluster.GPUOK, cluster.GPUHung, cluster.GPULost, cluster.GPUUnknown}).Draw(t, "state"),
-		HeadroomC: opt("headroom", -5, 30), SlopeCPerS: opt("slope", -2, 2), TauS: opt("tau", 1, 120), RCPerW: opt("r", 0.01, 0.3),
+		HeadroomC: opt("headroom", -15, 30), SlopeCPerS: opt("slope", -2, 2), TauS: opt("tau", 1, 120), RCPerW: opt("r", 0.01, 0.3),
 		LimitW: opt("limit", 200, 700), MinW: opt("min", 100, 300), DefaultW: opt("default", 300, 700),
 	}
 	reading := func(id telemetry.ID, v float64) cluster.Reading {
@@ -45,6 +45,18 @@ func drawGPU(t *rapid.T, node string, i int, now time.Time) *cluster.GPU {
 	return cluster.NewGPU(g, readings...)
 }
 
+// drawHolders are the members of one GPU; the same process may be on several.
+func drawHolders(t *rapid.T, node string) []cluster.Member {
+	var out []cluster.Member
+	for pid := range rapid.IntRange(0, 3).Draw(t, "holders") {
+		if rapid.Bool().Draw(t, "holds") {
+			out = append(out, cluster.Member{ID: fmt.Sprintf("%d@%d+%s", pid+1, pid+1, bootID), Kind: rapid.SampledFrom([]string{cluster.KindProcess, cluster.KindProcess, cluster.KindProcess, "unknown"}).Draw(t, "kind"),
+				Workload: telemetry.WorkloadRef(fmt.Sprintf("proc:%s/%d@%d", node, pid+1, pid+1)), Owner: "ada", Name: fmt.Sprint("job", pid)})
+		}
+	}
+	return out
+}
+
 // fleet is what a View is made from, in an order of its own.
 type fleet struct {
 	nodes []*cluster.Node
@@ -54,7 +66,7 @@ type fleet struct {
 func drawFleet(t *rapid.T, now time.Time) fleet {
 	var f fleet
 	for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
-		n := &cluster.Node{Name: fmt.Sprintf("n%d", i), Period: time.Second, Incarnation: 1, Row: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "row"),
+		n := &cluster.Node{Name: fmt.Sprintf("n%d", i), BootID: bootID, Period: time.Second, Incarnation: 1, Row: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "row"),
 			State: rapid.SampledFrom([]cluster.NodeState{cluster.NodeUp, cluster.NodeUp, cluster.NodeUp, cluster.NodeGone}).Draw(t, "node"),
 			Since: now.Add(-time.Duration(rapid.SampledFrom([]int{3600, 3600, 3600, 0}).Draw(t, "up for")) * time.Second)}
 		for g := range rapid.IntRange(0, 4).Draw(t, "gpus") {
@@ -94,6 +106,11 @@ func drawPolicies(t *rapid.T) []rebalancer.Policy {
 		p.Budget = rebalancer.Budget{Percent: rapid.Float64Range(1, 100).Draw(t, "percent"), Max: rapid.IntRange(0, 5).Draw(t, "max"),
 			Per: rapid.SampledFrom([]rebalancer.Scope{rebalancer.PerNode, rebalancer.PerRow, rebalancer.PerFleet}).Draw(t, "per")}
 		p.Filter.N = rapid.IntRange(1, 3).Draw(t, "n")
+		if rapid.Bool().Draw(t, "preempt") { // which much stands against: let it be done now and then
+			p.Ladder = append(slices.Clone(p.Ladder), telemetry.ActPreempt)
+			p.Filter.N, p.Floor = 1, 0.9
+			p.Mode = rapid.SampledFrom([]telemetry.Mode{telemetry.Enforce, p.Mode}).Draw(t, "mode of both")
+		}
 	})
 }
 
@@ -105,6 +122,9 @@ func TestStepProperties(t *testing.T) {
 		policies := drawPolicies(t)
 		w := newWorld(1, 1)
 		pl := rebalancer.Planner{Policies: policies, Actuators: []rebalancer.Actuator{w}, Breaker: rebalancer.DefaultBreaker, Expiry: 30 * time.Second}
+		if slices.Contains(policies[0].Spec().Ladder, telemetry.ActPreempt) {
+			pl.Breaker = rebalancer.BreakerLimits{Disrupted: 1, Failed: 1, FailedOf: 1000}
+		}
 		var m rebalancer.Memory
 		m.Leading, m.Epoch = true, epoch
 		ids := map[string]bool{}
@@ -169,10 +189,12 @@ func checkPlan(t *rapid.T, spec rebalancer.PolicySpec, v *cluster.View, m rebala
 	busy := map[string]bool{}
 	under := map[string]bool{}
 	for _, d := range m.Decisions {
-		if d.Outcome == telemetry.OutcomeIntended || d.Outcome == telemetry.OutcomeActed {
-			busy[d.Target.UUID] = true
+		for _, uuid := range heldBy(d) {
+			if d.Outcome == telemetry.OutcomeIntended || d.Outcome == telemetry.OutcomeActed {
+				busy[uuid] = true
+			}
+			under[uuid] = true
 		}
-		under[d.Target.UUID] = true
 	}
 	fresh := map[string]bool{}
 	for _, e := range plan.Entries {
@@ -180,19 +202,29 @@ func checkPlan(t *rapid.T, spec rebalancer.PolicySpec, v *cluster.View, m rebala
 			t.Fatalf("step id %s is used twice", e.Do.ID)
 		}
 		if e.Decision != nil && !e.Decision.Ended.IsZero() {
-			delete(under, e.Decision.Target.UUID)
+			for _, uuid := range heldBy(e.Decision) {
+				if !heldByAnother(m, e.Decision, uuid) {
+					delete(under, uuid)
+				}
+			}
 		}
-		if e.Do == nil || e.Do.Kind != telemetry.StepPowerCap {
+		switch {
+		case e.Do == nil || e.Do.Kind != telemetry.StepPowerCap && e.Do.Kind != telemetry.StepPreempt:
 			continue
+		case e.Do.Kind == telemetry.StepPowerCap:
+			checkCap(t, spec, v, now, e)
+		default:
+			checkEnding(t, spec, v, now, e)
 		}
 		ids[e.Do.ID] = true
-		checkCap(t, spec, v, now, e)
-		if busy[e.Do.Target.UUID] {
-			t.Fatalf("two acts on %s", e.Do.Target.UUID)
-		}
-		busy[e.Do.Target.UUID] = true
-		if !under[e.Do.Target.UUID] {
-			fresh[e.Do.Target.UUID] = true
+		for _, uuid := range heldBy(e.Decision) {
+			if busy[uuid] {
+				t.Fatalf("two acts on %s", uuid)
+			}
+			busy[uuid] = true
+			if !under[uuid] {
+				fresh[uuid] = true
+			}
 		}
 	}
 	checkBudget(t, spec, v, under, fresh)
@@ -223,6 +255,44 @@ func checkCap(t *rapid.T, spec rebalancer.PolicySpec, v *cluster.View, now time.
 	}
 	if p, ok := g.Reading(telemetry.GPUPowerWatts); ok && n.Fresh(p, now) && watts >= p.V {
 		t.Fatalf("cap at %v W of a device that draws %v", watts, p.V)
+	}
+}
+
+func heldByAnother(m rebalancer.Memory, than *telemetry.Decision, uuid string) bool {
+	for _, d := range m.Decisions {
+		if d.ID != than.ID && slices.Contains(heldBy(d), uuid) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkEnding wants a process to be the very one, all its GPUs to be held, and
+// its GPU to be seen beyond its mark.
+func checkEnding(t *rapid.T, spec rebalancer.PolicySpec, v *cluster.View, now time.Time, e rebalancer.Entry) {
+	n, g, ok := v.GPU(e.Do.Target.UUID)
+	r, read := g.Reading(telemetry.GPUThermalHeadroomCelsius)
+	if !ok || !read || g.State != cluster.GPUOK || !n.Fresh(r, now) || g.HeadroomC.V > spec.Act {
+		t.Fatalf("an ending for %s, which is not seen beyond its mark: %+v", e.Do.Target.UUID, r)
+	}
+	w, ok := v.Workload(e.Do.Target.Workload)
+	if !ok || !slices.Contains(w.GPUs, g) || n.BootID != e.Do.Target.BootID || string(w.Ref) != fmt.Sprintf("proc:%s/%d@%d", n.Name, e.Do.Target.PID, e.Do.Target.PIDStart) {
+		t.Fatalf("the end of %+v, which is %+v", e.Do.Target, w)
+	}
+	var gpus []string
+	for _, held := range w.GPUs {
+		gpus = append(gpus, held.UUID)
+		for _, m := range held.Members {
+			if m.Workload == w.Ref && m.Kind != cluster.KindProcess {
+				t.Fatalf("%s has a member of kind %s", w.Ref, m.Kind)
+			}
+		}
+	}
+	if !slices.Equal(gpus, e.Decision.Act.GPUs) || !slices.Contains(spec.Ladder, telemetry.ActPreempt) || spec.Mode != telemetry.Enforce {
+		t.Fatalf("%s has %v, its end holds %v, in mode %s", w.Ref, gpus, e.Decision.Act.GPUs, spec.Mode)
+	}
+	if !rebalancer.BeginBy(*e.Do).Equal(now.Add(30*time.Second)) || e.Do.Lease != 0 {
+		t.Fatalf("to be begun by %v, lease %v", rebalancer.BeginBy(*e.Do), e.Do.Lease)
 	}
 }
 

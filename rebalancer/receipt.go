@@ -126,13 +126,19 @@ func WithNews(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *teleme
 
 // reopened takes a decision up again that ended without word from its backend,
 // when it turns out that its act was done: what is in force must be looked
-// after by somebody.
+// after by somebody. An act that leaves nothing in force takes any late word.
 func reopened(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *telemetry.Decision {
-	if d.Outcome != telemetry.OutcomeRefused && d.Outcome != telemetry.OutcomeExpired || r.Result != telemetry.Done || r.Spontaneous || d.Act == nil {
+	if d.Outcome != telemetry.OutcomeRefused && d.Outcome != telemetry.OutcomeExpired || d.Act == nil {
 		return nil
 	}
 	i := slices.IndexFunc(d.Act.Steps, func(s telemetry.Step) bool { return s.ID == r.StepID })
 	if i < 0 || !ownerSays(d.Act.Steps[i], r) || answered(d, r.StepID) {
+		return nil
+	}
+	switch lasting := lasts(d.Act.Steps[i].Kind); {
+	case lasting && (r.Result != telemetry.Done || r.Spontaneous):
+		return nil
+	case r.Result != telemetry.Done && r.Result != telemetry.Failed && r.Result != telemetry.Refused:
 		return nil
 	}
 	next := *d
@@ -143,9 +149,10 @@ func reopened(d *telemetry.Decision, r telemetry.Receipt, now time.Time) *teleme
 	return &next
 }
 
-// answered says that the backend itself has said how a step ended.
+// answered says that the backend itself has said how a step ended, and not we in
+// its place.
 func answered(d *telemetry.Decision, id string) bool {
 	return slices.ContainsFunc(d.Steps, func(s telemetry.StepRecord) bool {
-		return s.Step.ID == id && s.Receipt != nil && s.Receipt.Result != telemetry.Unknown
+		return s.Step.ID == id && s.Receipt != nil && s.Receipt.Result != telemetry.Unknown && (s.Receipt.Why != telemetry.RefuseExpired || s.Receipt.Node != "")
 	})
 }

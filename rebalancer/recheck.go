@@ -32,7 +32,7 @@ func (pl *Planner) ChangedSince(now time.Time, v *cluster.View, m *Memory, d *te
 	case i < 0:
 		return no("policy %s is no longer configured", d.Policy)
 	}
-	scene := newScene(now, cluster.NewView(v.Time, []*cluster.Node{n}, slices.Clone(v.WorkloadsOn(g.UUID))), m)
+	scene := newScene(now, v.Of(n), m)
 	if s.Kind == telemetry.StepUndo {
 		return undoStillRight(pl.Policies[i], scene, m, d, no)
 	}
@@ -41,6 +41,9 @@ func (pl *Planner) ChangedSince(now time.Time, v *cluster.View, m *Memory, d *te
 	}
 	if r := stillAllowed(pl.Policies[i].Spec(), m, d, no); r != nil {
 		return r
+	}
+	if d.Kind == telemetry.ActPreempt {
+		return preemptStillRight(pl.Policies[i], scene, d, no)
 	}
 	return stillBeyond(pl.Policies[i], scene, d, no)
 }
@@ -102,18 +105,28 @@ func undoStillRight(pol Policy, scene *Scene, m *Memory, d *telemetry.Decision, 
 }
 
 func stillBeyond(pol Policy, scene *Scene, d *telemetry.Decision, no func(string, ...any) *telemetry.Refusal) *telemetry.Refusal {
-	sightings := pol.Detect(scene)
-	i := slices.IndexFunc(sightings, func(s Sighting) bool { return s.GPU.UUID == d.Target.UUID })
-	if i < 0 {
-		return no("the policy no longer sees anything there")
-	}
-	s := sightings[i]
-	if r := Doubt(scene.Now, s.Node, s.GPU, d.Target, s.Readings, s.Missing); r != nil {
-		return no("%s", r.Text)
+	s, r := beyond(pol, scene, d, no)
+	if r != nil {
+		return r
 	}
 	v := s.Violation
 	if over := v.Aim < v.Mark; !s.Beyond && (over && v.Value <= v.Aim || !over && v.Value >= v.Aim) {
 		return no("%s is %s by now, at the aim of %s", v.Signal, telemetry.Number(v.Value, v.Unit), telemetry.Number(v.Aim, v.Unit))
 	}
 	return nil
+}
+
+// beyond is what the policy sees now of the target of a decision, if nothing in
+// it is in doubt.
+func beyond(pol Policy, scene *Scene, d *telemetry.Decision, no func(string, ...any) *telemetry.Refusal) (Sighting, *telemetry.Refusal) {
+	sightings := pol.Detect(scene)
+	i := slices.IndexFunc(sightings, func(s Sighting) bool { return s.GPU.UUID == d.Target.UUID })
+	if i < 0 {
+		return Sighting{}, no("the policy no longer sees anything there")
+	}
+	s := sightings[i]
+	if r := Doubt(scene.Now, s.Node, s.GPU, d.Target, s.Readings, s.Missing); r != nil {
+		return s, no("%s", r.Text)
+	}
+	return s, nil
 }

@@ -273,9 +273,15 @@ func (e *Engine) finish(ctx context.Context, rs []result) {
 			w.add(WithReceipt(d, r.receipt, e.now()))
 			continue
 		}
+		over := e.now().After(BeginBy(r.step))
 		switch why := e.planner.ChangedSince(e.now(), v, &e.mem, d, r.step); {
-		case e.now().After(r.step.Deadline):
-			w.add(WithReceipt(d, unknownReceipt(r.step, "there was no word of it before it expired; if it was done all the same, its owner undoes it when its lease ends", e.now()), e.now()))
+		case over && (why == nil || lasts(r.step.Kind)):
+			// After its deadline nobody is asked about an act that lasts, so that
+			// unseen is no word of its backend: it may be in force.
+			w.add(WithReceipt(d, neverBegun(r.step, e.now()), e.now()))
+		case why != nil && !over && r.ending == unseen && begins(r.step.Kind):
+			// An order of it may still be on its way, and another act in its place
+			// would come on top: it is asked for until it can no longer be begun.
 		case why != nil:
 			w.flush(ctx)
 			e.giveUp(ctx, r.step, *why)

@@ -27,11 +27,13 @@ type simulated struct {
 	log       *log
 	audit     *audit
 	spec      rebalancer.PolicySpec
+	breaker   rebalancer.BreakerLimits
 	processes []*process
 	leader    int
 	revision  uint64
 	newest    *cluster.View
-	planned   map[string]truth // of the View that is planned on
+	planned   map[string]truth                     // of the View that is planned on
+	work      map[telemetry.WorkloadRef]*shownWork // likewise
 	follower  rebalancer.Memory
 	inbox     []telemetry.Receipt
 	heard     map[string]bool // steps whose receipts a leader has had from the bus
@@ -41,9 +43,12 @@ type simulated struct {
 	found map[string]string
 	// forget plants a defect: it is let at the Memory before each pass.
 	forget func(*rebalancer.Memory)
-	// unfenced plants another: an old leader goes on.
-	unfenced bool
+	// unfenced plants another: an old leader goes on. patient asks for ever.
+	unfenced, patient bool
 }
+
+// expiry is how long a step waits for its agent to begin it.
+const expiry = 30 * time.Second
 
 // fail notes a violation.
 func (s *simulated) fail(invariant, format string, args ...any) {
@@ -62,6 +67,10 @@ func drawSpec(rng *rand.Rand) func(*rebalancer.PolicySpec) {
 		p.Filter = rebalancer.Filter{N: 1 + rng.IntN(3), M: 3 + rng.IntN(3)}
 		p.Floor = []float64{0.5, 0.6}[rng.IntN(2)]
 		p.MaxCut = []float64{0.1, 0.4}[rng.IntN(2)]
+		if rng.IntN(4) > 0 {
+			p.Ladder = append(slices.Clone(p.Ladder), telemetry.ActPreempt)
+		}
+		p.Grace = telemetry.Duration(1+rng.IntN(40)) * telemetry.Duration(time.Second)
 	}
 }
 
@@ -75,9 +84,13 @@ func newSimulated(seed uint64, wrap func(rebalancer.Policy) rebalancer.Policy) *
 	if wrap != nil {
 		policies[0] = wrap(policies[0])
 	}
+	s.breaker = rebalancer.DefaultBreaker
+	if rng.IntN(3) > 0 { // or nothing that disturbs would be done in most histories
+		s.breaker.Coverage, s.breaker.Disrupted = 0.3, 0.6
+	}
 	for _, name := range []string{"a", "b"} {
 		p := &process{s: s, name: name, known: map[string]telemetry.Receipt{}}
-		p.planner = rebalancer.Planner{Policies: policies, Actuators: []rebalancer.Actuator{newWorld(1, 1)}, Breaker: rebalancer.DefaultBreaker, Expiry: 30 * time.Second}
+		p.planner = rebalancer.Planner{Policies: policies, Actuators: []rebalancer.Actuator{newWorld(1, 1)}, Breaker: s.breaker, Expiry: expiry}
 		p.crash()
 		p.back = time.Time{}
 		s.processes = append(s.processes, p)
@@ -281,18 +294,24 @@ func overSeeds(n int, wrap func(rebalancer.Policy) rebalancer.Policy, arm func(*
 }
 
 func TestSimulation(t *testing.T) {
-	var acts, crashes, changes, records int
-	overSeeds(*seeds, nil, nil, func(s *simulated) bool {
+	var acts, endings, crashes, changes, records int
+	feverish := func(s *simulated) {
+		if s.seed%3 == 0 {
+			fever(s)
+		}
+	}
+	overSeeds(*seeds, nil, feverish, func(s *simulated) bool {
 		for invariant, what := range s.found {
 			t.Errorf("%s: %s", invariant, what)
 		}
 		acts, crashes, changes, records = acts+s.audit.acts, crashes+s.crashes, changes+int(s.revision-1), records+len(s.log.records)
+		endings += s.audit.endings
 		return t.Failed()
 	})
-	if !t.Failed() && (acts < 2**seeds || crashes < *seeds || changes < *seeds) {
-		t.Errorf("%d acts, %d crashes, %d new leaders in %d seeds: too tame to prove anything", acts, crashes, changes, *seeds)
+	if !t.Failed() && (acts < 2**seeds || endings < *seeds/3 || crashes < *seeds || changes < *seeds) {
+		t.Errorf("%d acts, %d endings, %d crashes, %d new leaders in %d seeds: too tame to prove anything", acts, endings, crashes, changes, *seeds)
 	}
-	t.Logf("%d seeds, %d acts, %d crashes, %d new leaders, %d records", *seeds, acts, crashes, changes, records)
+	t.Logf("%d seeds, %d acts, %d endings, %d crashes, %d new leaders, %d records", *seeds, acts, endings, crashes, changes, records)
 }
 
 // wrapped is a policy with a defect.
@@ -323,20 +342,25 @@ func proposing(change func(*telemetry.Params)) func(rebalancer.Policy) rebalance
 	return func(p rebalancer.Policy) rebalancer.Policy {
 		return wrapped{Policy: p, propose: func(pr rebalancer.Proposal) rebalancer.Proposal {
 			pr.Steps = slices.Clone(pr.Steps)
-			change(&pr.Steps[0].Params)
+			if pr.Steps[0].Kind == telemetry.StepPowerCap {
+				change(&pr.Steps[0].Params)
+			}
 			return pr
 		}}
 	}
 }
 
-// The simulation is worth what it finds: each of these defects, planted alone,
-// must be found by the invariant that it breaks.
-var defects = []struct {
+// defect is planted alone.
+type defect struct {
 	name, breaks string
 	guards       []string // switched off
 	wrap         func(rebalancer.Policy) rebalancer.Policy
 	arm          func(*simulated)
-}{
+}
+
+// The simulation is worth what it finds: each of these defects, planted alone,
+// must be found by the invariant that it breaks.
+var defects = []defect{
 	{name: "values of another run", breaks: "value", guards: []string{"notRestarted"}},
 	{name: "stale values", breaks: "value", guards: []string{"notStale"}},
 	{name: "doubtful values", breaks: "value", guards: []string{"notSuspect", "known"}},
@@ -389,8 +413,54 @@ var defects = []struct {
 	}},
 }
 
+// endingDefects are those of acts on workloads.
+var endingDefects = []defect{
+	{name: "ends what is nobody's", breaks: "protected", guards: []string{"ours", "seen"}},
+	{name: "ends who has opted out", breaks: "protected", guards: []string{"consenting"}},
+	{name: "ends what is young", breaks: "protected", guards: []string{"grown"}, arm: fever},
+	{name: "ends what an inventory protects", breaks: "protected", guards: []string{"expendable"}, arm: fever},
+	{name: "ends high for low", breaks: "protected", guards: []string{"lowest"}, arm: fever},
+	{name: "ends a part of a gang", breaks: "whole", guards: []string{"entire"}, arm: fever},
+	{name: "ends again what was told", breaks: "twice", guards: []string{"rarelyMoved"}, arm: fever},
+	{name: "ends again after a restart", breaks: "twice", arm: func(s *simulated) {
+		fever(s)
+		s.forget = func(m *rebalancer.Memory) { m.Moves = nil }
+	}},
+	{name: "two acts on one workload", breaks: "in flight", guards: []string{"whole", "free"}},
+	{name: "ends over a cap on its other GPU", breaks: "in flight", guards: []string{"whole"}},
+	{name: "a wave of endings", breaks: "wave", guards: []string{"unhurried"}, arm: fever},
+	{name: "ends while the breaker is open", breaks: "breaker", guards: []string{"closed", "unhurried"}},
+	{name: "ends while a cap would do", breaks: "cap first", wrap: func(p rebalancer.Policy) rebalancer.Policy { return capless{p} }},
+	{name: "ends on a forecast", breaks: "value", guards: []string{"sustained"}, wrap: func(p rebalancer.Policy) rebalancer.Policy {
+		return wrapped{Policy: capless{p}, propose: func(pr rebalancer.Proposal) rebalancer.Proposal { pr.Safety = true; return pr }}
+	}},
+	{name: "an ending that has no end", breaks: "deadline", arm: func(s *simulated) {
+		fever(s)
+		s.world.endless, s.patient = true, true
+	}},
+}
+
+// fever makes every GPU too hot for caps, and every process deaf to KILL.
+func fever(s *simulated) {
+	for _, g := range s.world.gpus {
+		g.load, g.limit, g.original, g.limitShown = 100, agentFloorW, agentFloorW, agentFloorW
+		g.r, g.clogged = 3*g.r, start.Add(5*time.Minute)
+	}
+	s.world.stubborn = true
+}
+
+// capless says of every cap that it can go no lower.
+type capless struct{ rebalancer.Policy }
+
+func (c capless) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telemetry.ActKind) (rebalancer.Proposal, []telemetry.Refusal) {
+	if rung == telemetry.ActCap {
+		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.Refuse(telemetry.RefusalAtLimit, g.Violation.Target, "so it says")}
+	}
+	return c.Policy.Propose(s, g, rung)
+}
+
 func TestPlantedDefectsAreFound(t *testing.T) {
-	for _, d := range defects {
+	for _, d := range slices.Concat(defects, endingDefects) {
 		t.Run(d.name, func(t *testing.T) {
 			for _, guard := range d.guards {
 				defer rebalancer.SwitchOff(guard)()

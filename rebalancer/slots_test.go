@@ -17,13 +17,11 @@ type cutOff struct {
 	*world
 	mu   sync.Mutex
 	lost map[string]bool // by node
-	sent map[string]bool // steps to them
 }
 
 func (c *cutOff) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
 	c.mu.Lock()
 	lost := c.lost[s.Target.Node]
-	c.sent[s.ID] = lost
 	c.mu.Unlock()
 	if lost {
 		<-ctx.Done()
@@ -32,15 +30,15 @@ func (c *cutOff) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt, e
 	return c.world.Do(ctx, s)
 }
 
-func (c *cutOff) Observe(ctx context.Context, id string) (telemetry.Receipt, error) {
+func (c *cutOff) Observe(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
 	c.mu.Lock()
-	lost := c.sent[id]
+	lost := c.lost[s.Target.Node]
 	c.mu.Unlock()
 	if lost {
 		<-ctx.Done()
 		return telemetry.Receipt{}, ctx.Err()
 	}
-	return c.world.Observe(ctx, id)
+	return c.world.Observe(ctx, s)
 }
 
 func (c *cutOff) Can(*cluster.View, telemetry.Step) []telemetry.Refusal { return nil }
@@ -50,7 +48,7 @@ func (c *cutOff) Can(*cluster.View, telemetry.Step) []telemetry.Refusal { return
 func TestTheLostKeepNobodyWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(30, 4)
-		c := &cutOff{world: w, lost: map[string]bool{}, sent: map[string]bool{}}
+		c := &cutOff{world: w, lost: map[string]bool{}}
 		l := newLive(t, w, func(cfg *rebalancer.Config) { cfg.Actuators = []rebalancer.Actuator{c} })
 		l.run(2 * time.Second)
 		for _, d := range w.devices {

@@ -52,6 +52,9 @@ type PolicySpec struct {
 	Settle telemetry.Duration `yaml:"settle" json:"settle"`
 	// Notice is the time between the journalled intent and the act.
 	Notice telemetry.Duration `yaml:"notice" json:"notice"`
+	// Grace is how long a process that is preempted has to end by itself, where
+	// its checkpoint does not say.
+	Grace telemetry.Duration `yaml:"grace" json:"grace"`
 	// Lease is how long an effect lasts unless it is renewed.
 	Lease telemetry.Duration `yaml:"lease" json:"lease"`
 	// Margin is how far beyond the aim the signal must be predicted before an
@@ -133,6 +136,8 @@ func (s PolicySpec) Validate() error {
 	want(slices.Contains([]Scope{PerNode, PerRack, PerRow, PerFleet}, s.Budget.Per), "budget.per %q: want node, rack, row or fleet", s.Budget.Per)
 	want(s.Settle > 0, "settle: want more than 0s")
 	want(s.Notice >= 0, "notice: want 0s or more")
+	want(s.Grace >= 0 && time.Duration(s.Grace) <= MaxGrace, "grace %s: want at most %s", time.Duration(s.Grace), MaxGrace)
+	want(time.Duration(s.Grace) >= time.Second || !slices.Contains(s.Ladder, telemetry.ActPreempt), "grace %s: want 1s or more, since the ladder has preempt", time.Duration(s.Grace))
 	want(time.Duration(s.Lease) >= time.Minute, "lease %s: want 1m or more", time.Duration(s.Lease))
 	want(s.Margin > 0, "margin %v: want more than 0, or an undo brings the violation straight back", s.Margin)
 	want(s.Predict >= 0, "predict: want 0s (off) or more")

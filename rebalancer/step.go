@@ -17,7 +17,7 @@ type Planner struct {
 	Policies  []Policy
 	Actuators []Actuator
 	Breaker   BreakerLimits
-	// Expiry is how long a step may wait for its backend.
+	// Expiry is how long a step may wait for its backend to begin it.
 	Expiry time.Duration
 }
 
@@ -55,6 +55,8 @@ type pass struct {
 	planned  map[string]bool      // GPUs with an act in this plan
 	written  map[string]*telemetry.Decision
 	undone   []PastUndo
+	// disrupting are the GPUs that this plan disturbs.
+	disrupting int
 }
 
 // Step makes the plan for a View. It is pure: the same View and Memory give
@@ -128,7 +130,7 @@ func (p *pass) withStep(d *telemetry.Decision, s telemetry.Step) (*telemetry.Dec
 	if s.NotBefore.IsZero() {
 		s.NotBefore = p.now
 	}
-	s.Deadline = s.NotBefore.Add(p.Expiry)
+	s.Deadline = s.NotBefore.Add(p.Expiry + RunTime(s))
 	next.Steps = append(slices.Clone(d.Steps), telemetry.StepRecord{Step: s, OrderID: s.ID})
 	return &next, &s
 }

@@ -66,6 +66,21 @@ func (j *journal) AppendAll(ctx context.Context, expect uint64, rs []telemetry.R
 }
 
 func (j *journal) Replay(_ context.Context, fn func(uint64, telemetry.Record) error) (uint64, error) {
+	return j.read(func([]telemetry.Record) int { return 0 }, fn)
+}
+
+func (j *journal) Resume(_ context.Context, fn func(uint64, telemetry.Record) error) (uint64, error) {
+	return j.read(func(all []telemetry.Record) int {
+		for i, r := range slices.Backward(all) {
+			if r.Topic == telemetry.TopicSnapshot {
+				return i
+			}
+		}
+		return 0
+	}, fn)
+}
+
+func (j *journal) read(from func([]telemetry.Record) int, fn func(uint64, telemetry.Record) error) (uint64, error) {
 	j.mu.Lock()
 	records := slices.Clone(j.records)
 	fail := j.fail
@@ -73,8 +88,8 @@ func (j *journal) Replay(_ context.Context, fn func(uint64, telemetry.Record) er
 	if fail != nil {
 		return 0, fail
 	}
-	for i, r := range records {
-		if err := fn(uint64(i+1), r); err != nil {
+	for i := from(records); i < len(records); i++ {
+		if err := fn(uint64(i+1), records[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -126,6 +141,18 @@ const (
 	leastCapW = 350.0 // the floor of the default policy
 )
 
+// draws is what the device draws: its own load and its processes', under its
+// limit.
+func (w *world) draws(d *device) float64 {
+	load := d.load
+	for _, t := range w.trees {
+		if !t.over && slices.Contains(t.gpus, d.uuid) {
+			load += t.watts
+		}
+	}
+	return min(load, d.limit)
+}
+
 func (d *device) power() float64    { return min(d.load, d.limit) }
 func (d *device) headroom() float64 { return slowdownC - d.temp }
 
@@ -140,9 +167,13 @@ type world struct {
 	calls   map[string]int // effects by step id; never more than one
 	down    map[string]bool
 	refuse  telemetry.RefuseReason
-	mute    bool // nobody answers anything
-	since   time.Time
-	jobs    []telemetry.InventoryWorkload
+	// refuseKind refuses one kind of step.
+	refuseKind map[telemetry.StepKind]telemetry.RefuseReason
+	mute       bool // nobody answers anything
+	lost       bool // orders arrive, and no answer does
+	since      time.Time
+	jobs       []telemetry.InventoryWorkload
+	trees      []*tree
 }
 
 func newWorld(nodes, gpus int) *world {
@@ -171,10 +202,11 @@ func (w *world) advance(dt time.Duration) {
 	defer w.mu.Unlock()
 	w.now = w.now.Add(dt)
 	for _, d := range w.devices {
-		steady := w.inlet[d.node] + d.r*d.power()
+		steady := w.inlet[d.node] + d.r*w.draws(d)
 		d.slope = (steady - d.temp) / d.tau
 		d.temp = steady + (d.temp-steady)*math.Exp(-dt.Seconds()/d.tau)
 	}
+	w.endTrees()
 }
 
 // gpu is a device as a judge with a perfect fit would show it.
@@ -187,11 +219,11 @@ func (w *world) gpu(d *device) *cluster.GPU {
 		out = cluster.Some(max(h, 0) / d.slope)
 	}
 	return cluster.NewGPU(cluster.GPU{
-		UUID: d.uuid, Node: d.node, Index: d.index, Model: "H100", State: cluster.GPUOK, Generation: 1,
+		UUID: d.uuid, Node: d.node, Index: d.index, Model: "H100", State: cluster.GPUOK, Generation: 1, Members: w.membersOn(d),
 		HeadroomC: cluster.Some(h), SlopeCPerS: cluster.Some(-d.slope), SecondsToSlowdown: out,
 		RCPerW: cluster.Some(d.r), TauS: cluster.Some(d.tau), BaseC: cluster.Some(w.inlet[d.node]),
 		LimitW: cluster.Some(d.limit), MinW: cluster.Some(minW), DefaultW: cluster.Some(defaultW), MaxW: cluster.Some(defaultW),
-	}, ok(telemetry.GPUThermalHeadroomCelsius, h), ok(telemetry.GPUTemperatureCelsiusCore, d.temp), ok(telemetry.GPUPowerWatts, d.power()),
+	}, ok(telemetry.GPUThermalHeadroomCelsius, h), ok(telemetry.GPUTemperatureCelsiusCore, d.temp), ok(telemetry.GPUPowerWatts, w.draws(d)),
 		ok(telemetry.GPUPowerLimitWatts, d.limit), ok(telemetry.GPUThrottleActiveSWThermal, bit(h <= 0)))
 }
 
@@ -210,7 +242,7 @@ func (w *world) view() *cluster.View {
 	for _, d := range w.devices {
 		n := nodes[d.node]
 		if n == nil {
-			n = &cluster.Node{Name: d.node, State: cluster.NodeUp, Seen: w.now, Since: w.since, Period: time.Second, Incarnation: 1, Row: w.rows[d.node], Rack: "rack-" + d.node}
+			n = &cluster.Node{Name: d.node, State: cluster.NodeUp, Seen: w.now, Since: w.since, Period: time.Second, Incarnation: 1, Row: w.rows[d.node], Rack: "rack-" + d.node, BootID: bootID}
 			nodes[d.node] = n
 		}
 		g := w.gpu(d)
@@ -238,18 +270,30 @@ func (w *world) Can(*cluster.View, telemetry.Step) []telemetry.Refusal { return 
 
 var errNoAgent = errors.New("no agent answers")
 
-func (w *world) Do(_ context.Context, s telemetry.Step) (telemetry.Receipt, error) {
+func (w *world) Do(_ context.Context, s telemetry.Step) (r telemetry.Receipt, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() {
+		if w.lost {
+			r, err = telemetry.Receipt{}, errNoAgent
+		}
+	}()
 	if w.mute || w.down[s.Target.Node] {
 		return telemetry.Receipt{}, errNoAgent
 	}
 	if r, ok := w.ledger[s.ID]; ok {
 		return r, nil
 	}
-	r := telemetry.Receipt{StepID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Result: telemetry.Done, Node: s.Target.Node, Started: w.now, Ended: w.now}
+	if !w.now.Before(rebalancer.BeginBy(s)) {
+		return telemetry.Receipt{StepID: s.ID, Result: telemetry.Refused, Why: telemetry.RefuseExpired, Node: s.Target.Node}, nil
+	}
+	r = telemetry.Receipt{StepID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Result: telemetry.Done, Node: s.Target.Node, Started: w.now, Ended: w.now}
 	d := w.device(s.Target.UUID)
 	switch {
+	case w.refuseKind[s.Kind] != "":
+		r.Result, r.Why, r.Detail = telemetry.Refused, w.refuseKind[s.Kind], "as the test wants"
+	case s.Kind == telemetry.StepPreempt && w.refuse == "":
+		return w.preempt(s, r), nil
 	case w.refuse != "":
 		r.Result, r.Why, r.Detail = telemetry.Refused, w.refuse, "as the test wants"
 	case s.Kind == telemetry.StepPowerCap:
@@ -275,16 +319,17 @@ func (w *world) set(d *device, r *telemetry.Receipt, watts float64) {
 	r.After = map[string]float64{"power_limit_watts": watts}
 }
 
-func (w *world) Observe(_ context.Context, id string) (telemetry.Receipt, error) {
+func (w *world) Observe(_ context.Context, s telemetry.Step) (telemetry.Receipt, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mute {
+	over := s.Kind != telemetry.StepPreempt && !w.now.Before(s.Deadline) // then nobody is asked
+	if w.mute || w.lost || w.down[s.Target.Node] && !over {
 		return telemetry.Receipt{}, errNoAgent
 	}
-	if r, ok := w.ledger[id]; ok {
+	if r, ok := w.ledger[s.ID]; ok && !w.down[s.Target.Node] {
 		return r, nil
 	}
-	return telemetry.Receipt{StepID: id, Result: telemetry.Unknown}, nil
+	return telemetry.Receipt{StepID: s.ID, Result: telemetry.Unknown}, nil
 }
 
 // enforcing are the default policies with acts carried out and, unless the
@@ -316,6 +361,8 @@ type bench struct {
 	last    rebalancer.Plan
 	// deaf keeps receipts from coming back.
 	deaf bool
+	// waiting are steps whose backend is still at them.
+	waiting []telemetry.Step
 }
 
 var epoch = telemetry.Epoch{Incarnation: "test", Revision: 1}
@@ -349,22 +396,35 @@ func (b *bench) pass(views ...*cluster.View) rebalancer.Plan {
 		v = views[0]
 	}
 	b.last, b.mem = b.planner.Step(b.w.now, v, b.mem)
+	waiting := b.waiting
+	b.waiting = nil
+	for _, s := range waiting {
+		b.answered(s, b.w.Observe)
+	}
 	for _, e := range b.last.Entries {
 		b.write(telemetry.Record{Topic: e.Topic, Decision: e.Decision, Breaker: e.Breaker, Refused: e.Refused})
-		if e.Do == nil || b.deaf {
-			continue
+		if e.Do != nil && !b.deaf {
+			b.answered(*e.Do, b.w.Do)
 		}
-		r, err := b.w.Do(context.Background(), *e.Do)
-		if err != nil {
-			continue
-		}
-		next := rebalancer.WithReceipt(b.mem.Decisions[e.Do.Decision], r, b.w.now)
+	}
+	return b.last
+}
+
+// answered writes the receipt of a step, if there is one yet.
+func (b *bench) answered(s telemetry.Step, call func(context.Context, telemetry.Step) (telemetry.Receipt, error)) {
+	b.t.Helper()
+	r, err := call(context.Background(), s)
+	switch d := b.mem.Decisions[s.Decision]; {
+	case err != nil || d == nil:
+	case r.Result == telemetry.Pending:
+		b.waiting = append(b.waiting, s)
+	default:
+		next := rebalancer.WithReceipt(d, r, b.w.now)
 		if next == nil {
-			b.t.Fatalf("receipt of %s fits no step of %s", r.StepID, e.Do.Decision)
+			b.t.Fatalf("receipt of %s fits no step of %s", r.StepID, s.Decision)
 		}
 		b.write(telemetry.Record{Topic: telemetry.TopicOutcome, Decision: next})
 	}
-	return b.last
 }
 
 // run passes once a second.

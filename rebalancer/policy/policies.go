@@ -20,7 +20,7 @@ func Defaults() []rebalancer.PolicySpec {
 		Type: TypeThermal, Mode: telemetry.Recommend, Priority: 100, Signal: signalHeadroom, Act: 5, Aim: 8,
 		Filter: rebalancer.Filter{N: 3, M: 5}, Ladder: []telemetry.ActKind{telemetry.ActSteer, telemetry.ActCap},
 		Budget: rebalancer.Budget{Percent: 50, Max: 2000, Per: rebalancer.PerFleet},
-		Settle: telemetry.Duration(30 * time.Second), Lease: telemetry.Duration(10 * time.Minute),
+		Settle: telemetry.Duration(30 * time.Second), Grace: telemetry.Duration(30 * time.Second), Lease: telemetry.Duration(10 * time.Minute),
 		Margin: 2, Predict: telemetry.Duration(20 * time.Second), MaxCut: 0.4, Floor: 0.5,
 	}}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
@@ -63,9 +64,12 @@ func NewThermal(s rebalancer.PolicySpec) (*Thermal, error) {
 		return nil, fmt.Errorf("policy %q: act %v, aim %v: headroom shrinks as a device heats, so 0 <= act < aim", s.Type, s.Act, s.Aim)
 	}
 	for _, a := range s.Ladder {
-		if a != telemetry.ActSteer && a != telemetry.ActCap {
-			return nil, fmt.Errorf("policy %q: ladder: %q is not an act of this policy, which has steer and cap", s.Type, a)
+		if a != telemetry.ActSteer && a != telemetry.ActCap && a != telemetry.ActPreempt {
+			return nil, fmt.Errorf("policy %q: ladder: %q is not an act of this policy, which has steer, cap and preempt", s.Type, a)
 		}
+	}
+	if slices.Contains(s.Ladder, telemetry.ActPreempt) && !slices.Contains(s.Ladder, telemetry.ActCap) {
+		return nil, fmt.Errorf("policy %q: ladder: preempt without cap; nothing is ended while less power would do, so want [cap, preempt]", s.Type)
 	}
 	return &Thermal{s}, nil
 }
@@ -248,9 +252,12 @@ func leastResistance(watts, core, slope cluster.Opt) float64 {
 	return min(max((core.V-warmestInlet)/watts.V, leastR), mostR)
 }
 
-// Propose sizes a cap, the one act that is this policy's own.
+// Propose sizes a cap or, where caps can do no more, the end of a workload.
 func (t *Thermal) Propose(s *rebalancer.Scene, g rebalancer.Sighting, rung telemetry.ActKind) (rebalancer.Proposal, []telemetry.Refusal) {
 	target := g.Violation.Target
+	if rung == telemetry.ActPreempt && g.Victim != nil {
+		return t.preempt(s, g)
+	}
 	if rung != telemetry.ActCap {
 		return rebalancer.Proposal{}, []telemetry.Refusal{rebalancer.Refuse(telemetry.RefusalUnsupported, target, "policy %s has no %s for this backend", t.spec.Type, rung)}
 	}
@@ -298,10 +305,11 @@ func (t *Thermal) cap(s *rebalancer.Scene, g rebalancer.Sighting, h heat, limit,
 	return p, nil
 }
 
-// found is the limit that an undo goes back to: the one before the first cap.
+// found is the limit that an undo goes back to: the one before the first cap,
+// unless somebody has raised it above that since.
 func found(s *rebalancer.Scene, uuid string, limit float64) float64 {
 	if held, ok := s.Held(uuid); ok && held.Step.Params.FoundWatts != nil {
-		return *held.Step.Params.FoundWatts
+		return max(*held.Step.Params.FoundWatts, limit)
 	}
 	return limit
 }
@@ -328,9 +336,15 @@ func within(tau cluster.Opt) time.Duration {
 // the speed, from when the present rise reaches slowdown; nothing if it never
 // does. A cap for safety is taken whatever the sum is; it is shown.
 func (t *Thermal) benefit(s *rebalancer.Scene, g *cluster.GPU, h heat, watts float64) (gain, cost float64) {
-	horizon := time.Duration(t.spec.Lease).Seconds()
 	gang := t.gang(s, g)
-	cost = horizon * (1 - math.Cbrt(watts/h.power)) * gang
+	cost = time.Duration(t.spec.Lease).Seconds() * (1 - math.Cbrt(watts/h.power)) * gang
+	return t.slowed(g, h) * (1 - slowedSpeed) * gang, cost
+}
+
+// slowed is how many seconds of one lease the hardware would slow the device if
+// nothing were done.
+func (t *Thermal) slowed(g *cluster.GPU, h heat) float64 {
+	horizon := time.Duration(t.spec.Lease).Seconds()
 	until := horizon
 	switch {
 	case hot(g) || h.headroom <= 0:
@@ -338,7 +352,7 @@ func (t *Thermal) benefit(s *rebalancer.Scene, g *cluster.GPU, h heat, watts flo
 	case h.steady < 0:
 		until = min(horizon, h.tau.Or(unknownTau)*math.Log((h.headroom-h.steady)/-h.steady))
 	}
-	return (horizon - until) * (1 - slowedSpeed) * gang, cost
+	return horizon - until
 }
 
 // Review reads headroom and predicts it with the found limit back: the power

@@ -6,8 +6,11 @@
 //
 // Guarantees: one step is one order id, however often it is sent, so the
 // agent's ledger makes it at most once; the send time of each repetition is
-// its own, so that the agent can judge its clock.
+// its own, so that the agent can judge its clock. To observe a step is to send
+// its order with a time long over: an agent answers from its ledger and begins
+// nothing that has expired. A step that takes long expires by when it must be
+// begun, and is asked for until it has ended.
 //
-// To add a step kind: one line in kinds, and what the View must show for it in
-// Can.
+// To add a step kind: one line in kinds, what the View must show for it in Can
+// and, if it takes long, its time in rebalancer.RunTime.
 package node

@@ -25,7 +25,7 @@ const (
 )
 
 // kinds are the steps that an agent takes.
-var kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo}
+var kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo, telemetry.StepPreempt}
 
 // Orders sends a signed order to the agent of a node and returns its answer. An
 // error says that there was none: no agent, no connection, no time.
@@ -70,11 +70,35 @@ func (a *Actuator) Can(v *cluster.View, s telemetry.Step) []telemetry.Refusal {
 		return no(telemetry.RefusalUnknown, "node %q is not in view", s.Target.Node)
 	case n.State != cluster.NodeUp:
 		return no(telemetry.RefusalStale, "node %s is %s", n.Name, n.State)
+	case s.Kind == telemetry.StepPreempt:
+		return canPreempt(v, n, s)
 	case s.Target.UUID == "" || s.Target.GI != nil:
 		return no(telemetry.RefusalUnsupported, "power limits belong to whole devices")
 	}
 	if w := s.Params.PowerLimitWatts; s.Kind == telemetry.StepPowerCap && (w == nil || *w <= 0) {
 		return no(telemetry.RefusalUnknown, "a power cap without watts")
+	}
+	return nil
+}
+
+// canPreempt wants the very process that is meant: its node in the same life,
+// and still told of as a holder of a device.
+func canPreempt(v *cluster.View, n *cluster.Node, s telemetry.Step) []telemetry.Refusal {
+	no := func(reason telemetry.RefusalReason, format string, args ...any) []telemetry.Refusal {
+		return []telemetry.Refusal{rebalancer.Refuse(reason, s.Target, format, args...)}
+	}
+	t := s.Target
+	switch {
+	case t.PID <= 0 || t.PIDStart == 0 || t.BootID == "":
+		return no(telemetry.RefusalUnsupported, "a process is named by its pid, its start and the boot of its node; one is missing")
+	case n.BootID != t.BootID:
+		return no(telemetry.RefusalUnknown, "node %s was started anew since", n.Name)
+	case s.Params.Grace <= 0:
+		return no(telemetry.RefusalUnsupported, "a process is given some time to end by itself")
+	}
+	w, ok := v.Workload(t.Workload)
+	if !ok || !slices.ContainsFunc(w.Members, func(m telemetry.WorkloadMember) bool { return m.Node == n.Name }) {
+		return no(telemetry.RefusalUnknown, "%s has no process on %s any more", t.Workload, n.Name)
 	}
 	return nil
 }
@@ -87,7 +111,8 @@ func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt,
 	}
 	come := a.expect(s)
 	for {
-		r, err := a.send(ctx, s)
+		now := a.now()
+		r, _, err := a.send(ctx, s, now, rebalancer.BeginBy(s))
 		if err == nil && r.Result != telemetry.Pending {
 			a.Receipt(r)
 			return r, nil
@@ -111,24 +136,29 @@ func (a *Actuator) Do(ctx context.Context, s telemetry.Step) (telemetry.Receipt,
 }
 
 // Observe says what became of a step: from the receipts that came, else by the
-// same order again, which an agent's ledger answers without doing it twice. A
-// step of which this process knows nothing is unknown; to order it again under
-// its id is then safe for the same reason.
-func (a *Actuator) Observe(ctx context.Context, stepID string) (telemetry.Receipt, error) {
-	if r, ok := a.receipt(stepID); ok {
+// same order with its time long over. An agent looks an id up in its ledger
+// before it looks at the time, and begins nothing that has expired.
+func (a *Actuator) Observe(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
+	a.forgetOther(s)
+	if r, ok := a.receipt(s.ID); ok && about(r, s) {
 		return r, nil
 	}
-	a.mu.Lock()
-	s, sent := a.sent.get(stepID)
-	a.mu.Unlock()
-	if !sent || !a.now().Before(s.Deadline) {
-		return telemetry.Receipt{StepID: stepID, Result: telemetry.Unknown}, nil
+	unknown := telemetry.Receipt{StepID: s.ID, Result: telemetry.Unknown}
+	if !a.now().Before(s.Deadline) && s.Kind != telemetry.StepPreempt {
+		return unknown, nil // what is in force ends with its lease; what was ended has no other end
 	}
-	r, err := a.send(ctx, s)
-	if err == nil && r.Result != telemetry.Pending {
+	r, believed, err := a.send(ctx, s, telemetry.AskedAt, telemetry.AskedAt.Add(time.Second))
+	switch {
+	case err != nil:
+		return telemetry.Receipt{}, err
+	case !believed:
+		return telemetry.Receipt{}, fmt.Errorf("step %s: its agent does not believe who asks: %s", s.ID, r.Detail)
+	case r.Result == telemetry.Refused && r.Why == telemetry.RefuseExpired:
+		return unknown, nil
+	case r.Result != telemetry.Pending:
 		a.Receipt(r)
 	}
-	return r, err
+	return r, nil
 }
 
 // Receipt takes in a receipt from the bus.
@@ -136,6 +166,9 @@ func (a *Actuator) Receipt(r telemetry.Receipt) {
 	final := r.Result == telemetry.Done || r.Result == telemetry.Refused || r.Result == telemetry.Failed
 	if !final || r.Spontaneous && r.Kind == telemetry.StepUndo {
 		return // the end of a lease is not what became of the order
+	}
+	if r.Result == telemetry.Refused && r.Why == telemetry.RefuseEpoch {
+		return // it is about who asked: the next leader's order of the step is another matter
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,36 +227,36 @@ func (a *Actuator) expect(s telemetry.Step) <-chan struct{} {
 // errNotSendable marks what no repetition mends.
 var errNotSendable = errors.New("order cannot be sent")
 
-func (a *Actuator) send(ctx context.Context, s telemetry.Step) (telemetry.Receipt, error) {
-	now := a.now()
+// send makes one request. An answer that is not believed is one of an agent
+// that does not believe the order.
+func (a *Actuator) send(ctx context.Context, s telemetry.Step, at, expires time.Time) (r telemetry.Receipt, believed bool, err error) {
 	o := telemetry.Order{
 		ID: s.ID, Decision: s.Decision, Kind: s.Kind, Target: s.Target, Params: s.Params, Epoch: s.Epoch, DryRun: s.DryRun,
-		SentAt: now, Expires: s.Deadline, Lease: s.Lease,
+		SentAt: at, Expires: expires, Lease: s.Lease,
 	}
-	if s.NotBefore.After(now) { // a time that has come must not wait for a slow node's clock
+	if s.NotBefore.After(at) && at != telemetry.AskedAt { // a time that has come must not wait for a slow node's clock
 		o.NotBefore = s.NotBefore
 	}
 	data, err := a.signer.SignOrder(&o)
 	if err != nil {
-		return telemetry.Receipt{}, fmt.Errorf("%w: %w", errNotSendable, err)
+		return r, false, fmt.Errorf("%w: %w", errNotSendable, err)
 	}
 	reply, err := a.orders.RequestOrder(ctx, s.Target.Node, data)
 	if err != nil {
-		return telemetry.Receipt{}, fmt.Errorf("order %s to %s: %w", s.ID, s.Target.Node, err)
+		return r, false, fmt.Errorf("order %s to %s: %w", s.ID, s.Target.Node, err)
 	}
-	var r telemetry.Receipt
 	if err := json.Unmarshal(reply, &r); err != nil {
-		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s: %w", s.ID, err)
+		return r, false, fmt.Errorf("receipt of order %s: %w", s.ID, err)
 	}
-	if r.StepID == "" && r.Result == telemetry.Refused {
+	if believed = r.StepID != ""; !believed && r.Result == telemetry.Refused {
 		// An agent that cannot believe an order believes nothing in it, its id
 		// included; the answer is still one to this request.
 		r.StepID, r.Decision, r.Kind, r.Target = s.ID, s.Decision, s.Kind, s.Target
 	}
 	if r.StepID != s.ID || r.Node != "" && r.Node != s.Target.Node {
-		return telemetry.Receipt{}, fmt.Errorf("receipt of order %s is for %q on %q", s.ID, r.StepID, r.Node)
+		return r, false, fmt.Errorf("receipt of order %s is for %q on %q", s.ID, r.StepID, r.Node)
 	}
-	return r, nil
+	return r, believed, nil
 }
 
 // remembered holds the last values put, at most kept.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/rebalancer"
 	"github.com/evenkeel-gpu/evenkeel/rebalancer/actuator/node"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -55,7 +56,12 @@ func (a *agents) RequestOrder(_ context.Context, node string, data []byte) ([]by
 		return a.raw, nil
 	}
 	r, done := a.ledger[o.ID]
-	if !done {
+	if !done && !time.Now().Before(o.Expires) { // as an agent does: its ledger first, and what has expired is not taken in
+		r = telemetry.Receipt{StepID: o.ID, Result: telemetry.Refused, Why: telemetry.RefuseExpired, Node: node}
+		if a.pending > 0 {
+			r.Result, r.Why = telemetry.Pending, ""
+		}
+	} else if !done {
 		r = telemetry.Receipt{StepID: o.ID, Decision: o.Decision, Kind: o.Kind, Target: o.Target, Result: telemetry.Done, Node: node}
 		if a.pending > 0 {
 			a.pending--
@@ -203,46 +209,137 @@ func TestReceiptFromTheBusEndsTheWait(t *testing.T) {
 		if err != nil || r.Detail != "first" {
 			t.Errorf("%+v, %v", r, err)
 		}
-		if r, err = act.Observe(t.Context(), "d-000001.1"); err != nil || r.Detail != "first" {
+		if r, err = act.Observe(t.Context(), capStep()); err != nil || r.Detail != "first" {
 			t.Errorf("observed %+v, %v", r, err)
 		}
 	})
 }
 
-func TestObserve(t *testing.T) {
+// A leader that is fenced has learned nothing of the step: when it leads again,
+// it asks what became of it under another.
+func TestFencedOrderSaysNothingOfTheStep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		act, agents := setup(t)
-		if r, err := act.Observe(t.Context(), "d-000001.1"); err != nil || r.Result != telemetry.Unknown || agents.sent() != 0 {
-			t.Fatalf("a step never heard of: %+v, %v, sent %d", r, err, agents.sent())
+		s := capStep()
+		agents.raw = []byte(`{"step_id":"d-000001.1","target":{},"result":"refused","why":"epoch","detail":"replaced","node":"n1"}`)
+		if r, err := act.Do(t.Context(), s); err != nil || r.Why != telemetry.RefuseEpoch {
+			t.Fatalf("%+v, %v", r, err)
 		}
-		agents.fail = []error{errors.New("timeout")}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if _, err := act.Do(ctx, capStep()); err == nil {
-			t.Fatal("done though the answer was lost")
-		}
-		agents.fail = []error{errors.New("no responders")}
-		if _, err := act.Observe(t.Context(), "d-000001.1"); err == nil {
-			t.Error("no agent, no error")
-		}
-		if r, err := act.Observe(t.Context(), "d-000001.1"); err != nil || r.Result != telemetry.Done || agents.effects != 1 {
-			t.Errorf("%+v, %v, done %d times", r, err, agents.effects)
+		agents.raw = nil
+		agents.ledger[s.ID] = telemetry.Receipt{StepID: s.ID, Kind: s.Kind, Target: s.Target, Result: telemetry.Done, Node: "n1"}
+		if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Done {
+			t.Errorf("%+v, %v", r, err)
 		}
 	})
 }
 
-// After its expiry an order is not sent again, not even to ask.
+// To ask is never to order: an agent that has not seen the step says so, and
+// does not begin it, whatever its clock says.
+func TestObserve(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		s := capStep()
+		if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Unknown || r.StepID != s.ID || agents.sent() != 1 || agents.effects != 0 {
+			t.Fatalf("a step never heard of: %+v, %v, sent %d, done %d times", r, err, agents.sent(), agents.effects)
+		}
+		if o := agents.orders[0]; time.Since(o.Expires) < 24*time.Hour || o.ID != s.ID || o.Target != s.Target || o.Epoch != s.Epoch || !o.NotBefore.IsZero() {
+			t.Errorf("asked by %+v", o)
+		}
+		agents.fail = []error{nil, errors.New("timeout")}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := act.Do(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		agents.fail = []error{errors.New("no responders")}
+		other, agents2 := setup(t) // the next leader's
+		agents2.ledger, agents2.fail = agents.ledger, agents.fail
+		if _, err := other.Observe(t.Context(), s); err == nil {
+			t.Error("no agent, no error")
+		}
+		if r, err := other.Observe(t.Context(), s); err != nil || r.Result != telemetry.Done || agents2.effects != 0 {
+			t.Errorf("%+v, %v, done %d times", r, err, agents2.effects)
+		}
+		sent := agents2.sent()
+		if r, err := other.Observe(t.Context(), s); err != nil || r.Result != telemetry.Done || agents2.sent() != sent {
+			t.Errorf("%+v, %v; what is known was asked again", r, err)
+		}
+	})
+}
+
+// What an agent says of who asks is nothing about the step.
+func TestObserveIsNotBelieved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		agents.raw = []byte(`{"step_id":"","target":{},"result":"refused","why":"signature","detail":"not trusted here","node":"n1"}`)
+		if r, err := act.Observe(t.Context(), capStep()); err == nil || !strings.Contains(err.Error(), "not trusted here") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// After its expiry a cap is not asked for again, its lease ends it. What has
+// been ended has no lease: its agent knows.
 func TestObserveAfterExpiry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		act, agents := setup(t)
-		agents.fail = []error{errors.New("timeout")}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, _ = act.Do(ctx, capStep())
-		time.Sleep(time.Minute)
+		s := capStep()
+		p := preemptStep()
+		agents.fail = []error{errors.New("timeout"), errors.New("timeout")}
+		for _, s := range []telemetry.Step{s, p} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			_, _ = act.Do(ctx, s)
+			cancel()
+		}
+		agents.ledger[p.ID] = telemetry.Receipt{StepID: p.ID, Result: telemetry.Done, Node: "n1"}
+		time.Sleep(time.Hour)
 		sent := agents.sent()
-		if r, err := act.Observe(t.Context(), "d-000001.1"); err != nil || r.Result != telemetry.Unknown || agents.sent() != sent {
+		if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Unknown || agents.sent() != sent {
 			t.Errorf("%+v, %v, sent %d more", r, err, agents.sent()-sent)
+		}
+		if r, err := act.Observe(t.Context(), p); err != nil || r.Result != telemetry.Done || agents.sent() != sent+1 {
+			t.Errorf("%+v, %v, sent %d more", r, err, agents.sent()-sent)
+		}
+	})
+}
+
+func preemptStep() telemetry.Step {
+	s := capStep()
+	s.ID, s.Kind, s.Lease = "d-000009.1", telemetry.StepPreempt, 0
+	s.Target = telemetry.Target{Node: "n1", UUID: "GPU-1", Generation: 3, Workload: "proc:n1/41@900", PID: 41, PIDStart: 900, BootID: "b1"}
+	s.Params = telemetry.Params{Signal: "USR1", Grace: telemetry.Duration(2 * time.Minute), Message: "too hot"}
+	s.Deadline = s.NotBefore.Add(30*time.Second + rebalancer.RunTime(s))
+	return s
+}
+
+// A preemption may be begun for as long as any step, and takes minutes: its
+// agent is asked until it has ended, and a receipt on the bus does as well.
+func TestPreemptionTakesItsTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		act, agents := setup(t)
+		s := preemptStep()
+		agents.pending = 1 << 30
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if r, err := act.Do(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for i, o := range agents.orders {
+			if !o.Expires.Equal(s.NotBefore.Add(30*time.Second)) || o.Lease != 0 || o.Params.Grace != s.Params.Grace || o.Params.Signal != "USR1" || o.Params.Message != "too hot" || o.Target != s.Target {
+				t.Fatalf("order %d: %+v", i, o)
+			}
+		}
+		time.Sleep(time.Minute) // no longer to be begun
+		if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Pending {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if _, err := act.Do(t.Context(), s); err == nil {
+			t.Error("ordered after its time")
+		}
+		agents.pending = 0
+		act.Receipt(telemetry.Receipt{StepID: s.ID, Kind: telemetry.StepPreempt, Result: telemetry.Failed, Detail: "2 processes are left", Node: "n1", Spontaneous: true})
+		if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Failed || agents.effects != 0 {
+			t.Errorf("%+v, %v, done %d times", r, err, agents.effects)
 		}
 	})
 }
@@ -287,6 +384,42 @@ func TestOrderThatCannotBeSigned(t *testing.T) {
 	})
 }
 
+// Of a preemption the View must show the process that is meant.
+func TestCanPreempt(t *testing.T) {
+	cases := []struct {
+		name   string
+		change func(*telemetry.Step, *cluster.Node)
+		want   telemetry.RefusalReason
+	}{
+		{"the very process", func(*telemetry.Step, *cluster.Node) {}, ""},
+		{"a child of it holds the device", func(_ *telemetry.Step, n *cluster.Node) { n.GPUs[0].Members[0].ID = "77@950+b1" }, ""},
+		{"a node that is gone", func(_ *telemetry.Step, n *cluster.Node) { n.State = cluster.NodeGone }, telemetry.RefusalStale},
+		{"a node of another boot", func(_ *telemetry.Step, n *cluster.Node) { n.BootID = "b2" }, telemetry.RefusalUnknown},
+		{"no pid", func(s *telemetry.Step, _ *cluster.Node) { s.Target.PID = 0 }, telemetry.RefusalUnsupported},
+		{"no start", func(s *telemetry.Step, _ *cluster.Node) { s.Target.PIDStart = 0 }, telemetry.RefusalUnsupported},
+		{"no boot", func(s *telemetry.Step, n *cluster.Node) { s.Target.BootID, n.BootID = "", "" }, telemetry.RefusalUnsupported},
+		{"no grace", func(s *telemetry.Step, _ *cluster.Node) { s.Params.Grace = 0 }, telemetry.RefusalUnsupported},
+		{"it has ended", func(_ *telemetry.Step, n *cluster.Node) { n.GPUs[0].Members = nil }, telemetry.RefusalUnknown},
+		{"its pid is another's now", func(_ *telemetry.Step, n *cluster.Node) {
+			n.GPUs[0].Members[0].ID, n.GPUs[0].Members[0].Workload = "41@990+b1", "proc:n1/41@990"
+		}, telemetry.RefusalUnknown},
+		{"it is nobody's", func(_ *telemetry.Step, n *cluster.Node) { n.GPUs[0].Members[0].Kind = "unknown" }, telemetry.RefusalUnknown},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			act, _ := setup(t)
+			g := &cluster.GPU{UUID: "GPU-1", Node: "n1", Members: []cluster.Member{{ID: "41@900+b1", Kind: cluster.KindProcess, Workload: "proc:n1/41@900"}}}
+			n := &cluster.Node{Name: "n1", State: cluster.NodeUp, BootID: "b1", GPUs: []*cluster.GPU{g}}
+			s := preemptStep()
+			c.change(&s, n)
+			got := act.Can(cluster.NewView(time.Now(), []*cluster.Node{n}, nil), s)
+			if c.want == "" && len(got) != 0 || c.want != "" && (len(got) != 1 || got[0].Reason != c.want || got[0].Text == "") {
+				t.Errorf("%v, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestCan(t *testing.T) {
 	gi := uint32(1)
 	cases := []struct {
@@ -327,14 +460,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 4100 {
 		act.Receipt(telemetry.Receipt{StepID: fmt.Sprintf("d-%06d.1", i), Result: telemetry.Done})
 	}
-	if r, err := act.Observe(t.Context(), "d-000000.1"); err != nil || r.Result != telemetry.Unknown {
-		t.Errorf("the oldest: %+v, %v", r, err)
-	}
-	if r, err := act.Observe(t.Context(), "d-004099.1"); err != nil || r.Result != telemetry.Done {
+	s := capStep()
+	s.ID = "d-004099.1"
+	if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Done || agents.sent() != 0 {
 		t.Errorf("the newest: %+v, %v", r, err)
 	}
-	if agents.sent() != 0 {
-		t.Error("asked an agent")
+	s.ID = "d-000000.1"
+	if r, err := act.Observe(t.Context(), s); err != nil || r.Result != telemetry.Unknown || agents.sent() != 1 {
+		t.Errorf("the oldest: %+v, %v, asked %d times", r, err, agents.sent())
 	}
 }
 
@@ -387,7 +520,7 @@ func TestForgedReceipt(t *testing.T) {
 			if err != nil || r.Node != "n1" || agents.effects != 1 {
 				t.Errorf("early %v: %+v, %v, done %d times", early, r, err, agents.effects)
 			}
-			if r, err = act.Observe(t.Context(), "d-000001.1"); err != nil || r.Node != "n1" {
+			if r, err = act.Observe(t.Context(), capStep()); err != nil || r.Node != "n1" {
 				t.Errorf("early %v: observed %+v, %v", early, r, err)
 			}
 		})
