@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel-gpu/evenkeel/process"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -32,6 +34,10 @@ type Options struct {
 	// Headroom reads how far, in celsius, a device is from slowing down; an error
 	// says that it is not known. It may block. Nil: every device counts as cool.
 	Headroom func(uuid string) (celsius float64, err error)
+	// Lister says who holds the devices. Without it no process is ended.
+	Lister Lister
+	// Processes are those of the node; process.Proc{} unless set.
+	Processes Processes
 	// Generation is the present generation of a device's layout; an order for
 	// another one is refused. Without it a device is known by its uuid alone.
 	Generation func(uuid string) (uint64, error)
@@ -69,10 +75,17 @@ type Agent struct {
 	lastUndo time.Time
 	work     sync.WaitGroup
 	closing  sync.Once
+	lists    *lists // nil without a Lister
+	// As the constants; tests are impatient.
+	killWithin, releaseWithin time.Duration
+
+	stopping chan struct{}  // closed when the agent is to end
+	aside    sync.WaitGroup // orders that outlast their request
 
 	mu       sync.Mutex
 	devices  map[string]chan struct{} // a slot each: who holds it may touch the device
 	inflight map[string]chan struct{} // by order id, closed at its end
+	ending   map[process.ID]string    // processes that are being ended: the step that does
 	left     []entry                  // orders that a former run did not end
 	held     map[string]hold          // by uuid, as in the ledger
 	retry    map[string]retry         // by uuid, of undos that failed
@@ -104,12 +117,20 @@ func New(o Options) (*Agent, error) {
 		life:     uint64(time.Now().UnixNano()),
 		devices:  map[string]chan struct{}{},
 		inflight: map[string]chan struct{}{},
-		held:     map[string]hold{},
-		retry:    map[string]retry{},
-		waits:    map[string]*wait{},
+		ending:   map[process.ID]string{},
+		stopping: make(chan struct{}), killWithin: killLasts, releaseWithin: releaseLasts,
+		held:  map[string]hold{},
+		retry: map[string]retry{},
+		waits: map[string]*wait{},
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
+	}
+	if o.Lister != nil {
+		a.lists = newLists(o.Lister)
+	}
+	if a.o.Processes == nil {
+		a.o.Processes = process.Proc{}
 	}
 	if a.o.Registry == nil {
 		a.o.Registry = prometheus.NewRegistry()
@@ -171,17 +192,54 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.running.Store(true)
+	a.sayWhose()
 	a.log.Info("agent takes orders", "node", a.cfg.Node, "allow", a.cfg.Allow, "caps", len(a.held))
 	a.mind(ctx)
 	a.running.Store(false)
+	a.halt()
 	stop()
+	a.aside.Wait()
 	a.work.Wait()
 	a.forgetSent()
 	return ctx.Err()
 }
 
+// sayWhose logs whose processes may be ended, and who is named and unknown here.
+func (a *Agent) sayWhose() {
+	if !slices.Contains(a.cfg.Allow, telemetry.StepPreempt) {
+		return
+	}
+	a.log.Info("processes may be ended", "users", a.cfg.Processes.Users, "cgroups", a.cfg.Processes.Cgroups, "notices", a.cfg.Notices)
+	if a.lists != nil {
+		go func() { _, _ = a.lists.find() }() // the first order need not wait for it
+	}
+	if unknown := a.cfg.Processes.Unknown(); len(unknown) > 0 {
+		a.log.Warn("processes.users names whom this node does not know; nobody's processes are meant by that", "users", unknown)
+	}
+}
+
+// halt ends what outlasts its request; the next run goes on with it.
+func (a *Agent) halt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.halted() {
+		close(a.stopping)
+	}
+}
+
+func (a *Agent) halted() bool {
+	select {
+	case <-a.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close closes the ledger. Run does so at its end.
 func (a *Agent) Close() {
+	a.halt()
+	a.aside.Wait()
 	a.closing.Do(func() {
 		if err := a.ledger.close(); err != nil {
 			a.log.Error("close ledger", "err", err)
@@ -218,18 +276,27 @@ func (a *Agent) mind(ctx context.Context) {
 // be called for several orders at a time.
 func (a *Agent) Handle(data []byte) []byte {
 	r, kind := a.process(data)
-	a.metrics.order(kind, r.Result)
-	if r.Result == telemetry.Refused || r.Result == telemetry.Failed {
-		a.log.Warn("order", "id", r.StepID, "kind", kind, "target", r.Target.String(), "result", r.Result, "why", r.Why, "detail", r.Detail, "undone", r.Undone)
-	} else {
-		a.log.Info("order", "id", r.StepID, "kind", kind, "target", r.Target.String(), "result", r.Result, "dry_run", r.DryRun)
-	}
+	a.note(r, kind)
 	answer, err := json.Marshal(r)
 	if err != nil { // a number that JSON lacks; the ledger would have refused it
 		a.log.Error("encode receipt", "id", r.StepID, "err", err)
 		return nil
 	}
 	return answer
+}
+
+// note counts and logs what became of an order.
+func (a *Agent) note(r telemetry.Receipt, kind telemetry.StepKind) {
+	if kind == kindAsk {
+		a.log.Debug("asked", "id", r.StepID, "result", r.Result, "detail", r.Detail)
+		return
+	}
+	a.metrics.order(kind, r.Result)
+	if r.Result == telemetry.Refused || r.Result == telemetry.Failed {
+		a.log.Warn("order", "id", r.StepID, "kind", kind, "target", r.Target.String(), "result", r.Result, "why", r.Why, "detail", r.Detail, "undone", r.Undone)
+	} else {
+		a.log.Info("order", "id", r.StepID, "kind", kind, "target", r.Target.String(), "result", r.Result, "dry_run", r.DryRun, "detail", r.Detail)
+	}
 }
 
 // finish makes an outcome final and hands its receipt to the bus.

@@ -2,10 +2,10 @@ package agent
 
 import (
 	"fmt"
-	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel-gpu/evenkeel/process"
 )
 
 // clockSynced asks the kernel whether something keeps its clock.
@@ -19,10 +19,4 @@ func clockSynced() (bool, error) {
 }
 
 // bootID is the life of the node.
-func bootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id: %w", err)
-	}
-	return strings.TrimSpace(string(id)), nil
-}
+func bootID() (string, error) { return process.BootID() }

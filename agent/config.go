@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel-gpu/evenkeel/process"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
@@ -32,6 +33,14 @@ type Config struct {
 	// RequireSync refuses disruptive orders while the kernel reports its clock
 	// as not synchronised.
 	RequireSync bool
+	// Processes says whose processes may be ended.
+	Processes process.Rules
+	// Grace is how long they have to end by themselves, MaxGrace the most that an
+	// order may give them.
+	Grace    time.Duration
+	MaxGrace time.Duration
+	// Notices is the folder where owners find what was done to their processes.
+	Notices string
 	// Ledger is the file of what was ordered and done.
 	Ledger string
 	// AcceptEpoch forgets the highest epoch seen, once, at start. It is for the
@@ -43,12 +52,16 @@ type Config struct {
 func DefaultConfig(node string) Config {
 	return Config{
 		Node: node, MinPowerRatio: 0.5, UndoHeadroomC: 10, MaxLease: 30 * time.Minute, RequireSync: true,
-		Ledger: "/var/lib/evenkeel/agent.db",
+		Grace: 30 * time.Second, MaxGrace: 10 * time.Minute,
+		Ledger: "/var/lib/evenkeel/agent.db", Notices: "/var/lib/evenkeel/notices",
 	}
 }
 
 // Kinds are the step kinds that this agent can carry out.
-var Kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo}
+var Kinds = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo, telemetry.StepPreempt}
+
+// Caps are those of them that end nothing.
+var Caps = []telemetry.StepKind{telemetry.StepPowerCap, telemetry.StepRenew, telemetry.StepUndo}
 
 // Check refuses what cannot work.
 func (c Config) Check() error {
@@ -67,6 +80,16 @@ func (c Config) Check() error {
 		return fmt.Errorf("agent: headroom of %g °C for undoing; want 0 to 60", c.UndoHeadroomC)
 	case c.MaxLease <= 0 || c.MaxLease > 24*time.Hour:
 		return fmt.Errorf("agent: longest lease of %s; want up to 24h", c.MaxLease)
+	}
+	if slices.Contains(c.Allow, telemetry.StepPreempt) {
+		switch {
+		case len(c.Processes.Users)+len(c.Processes.Cgroups) == 0:
+			return errors.New("agent: preempt is allowed and nobody's processes are ours; name users or cgroups")
+		case c.Grace <= 0 || c.MaxGrace < c.Grace:
+			return fmt.Errorf("agent: a grace of %s, at most %s; want more than none, at most the most", c.Grace, c.MaxGrace)
+		case c.Notices == "":
+			return errors.New("agent: no folder for notices; without it owners would not be told")
+		}
 	}
 	for _, k := range c.Allow {
 		if !slices.Contains(Kinds, k) {

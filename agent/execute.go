@@ -21,6 +21,9 @@ func limit(v float64) map[string]float64 { return map[string]float64{limitKey: v
 // execute finds the device, waits for its turn on it, acts, and makes the end
 // final before the next may act.
 func (a *Agent) execute(o *telemetry.Order, r telemetry.Receipt) telemetry.Receipt {
+	if o.Kind == telemetry.StepPreempt {
+		return a.preempt(o, r) // takes no device's turn: a cap must not wait for a grace
+	}
 	uuid, no := a.device(o, r)
 	if no != nil {
 		return a.settle(o, outcome{receipt: *no})

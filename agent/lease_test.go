@@ -20,6 +20,7 @@ func TestLeaseThatEndsIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.run()()
+		synctest.Wait() // what is under way as it starts is sent twice
 		for _, g := range gpus {
 			r.mustDo(r.cap(400, on(g)))
 		}

@@ -20,9 +20,10 @@ import (
 type phase string
 
 const (
-	received phase = "received" // nothing was done yet
-	started  phase = "started"  // the device may have been written
-	ended    phase = "ended"    // the receipt is final
+	received  phase = "received"  // nothing was done yet
+	started   phase = "started"   // the device may have been written, processes may have been signalled
+	signalled phase = "signalled" // processes have been; their grace runs
+	ended     phase = "ended"     // the receipt is final
 )
 
 // entry is one order in the ledger.
@@ -33,6 +34,7 @@ type entry struct {
 	// takes effect; both are set once started.
 	Found   float64           `json:"found,omitempty"`
 	Will    *hold             `json:"will,omitempty"`
+	Preempt *preemption       `json:"preempt,omitempty"`
 	Receipt telemetry.Receipt `json:"receipt"`
 	// Gone says why the effect no longer holds: undone, superseded, taken over.
 	Gone  string    `json:"gone,omitempty"`
@@ -76,7 +78,8 @@ type ledger struct {
 }
 
 func openLedger(path string) (*ledger, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	// Nobody else may list the folder; owners must get through to their notices.
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
@@ -203,12 +206,27 @@ func stepAside(tx *bbolt.Tx, e entry) (*hold, error) {
 // start records that the device is about to be written, with all that is
 // needed to find out later whether it was.
 func (l *ledger) start(id string, found float64, will hold) error {
+	return l.change(id, func(e *entry) { e.Phase, e.Found, e.Will = started, found, &will })
+}
+
+// begin records that processes are about to be signalled, and which.
+func (l *ledger) begin(id string, p *preemption) error {
+	return l.change(id, func(e *entry) { e.Phase, e.Preempt = started, p })
+}
+
+// signalled records that they have been, and what is known of them since.
+func (l *ledger) signalled(id string, p *preemption) error {
+	return l.change(id, func(e *entry) { e.Phase, e.Preempt = signalled, p })
+}
+
+// change alters an order that has no final receipt yet.
+func (l *ledger) change(id string, alter func(*entry)) error {
 	return l.update(func(tx *bbolt.Tx) error {
 		e, ok, err := get[entry](tx, bucketOrders, []byte(id))
-		if err != nil || !ok {
-			return errors.Join(err, fmt.Errorf("ledger: order %s is not there", id))
+		if err != nil || !ok || e.Phase == ended {
+			return errors.Join(err, fmt.Errorf("ledger: order %s is not under way", id))
 		}
-		e.Phase, e.Found, e.Will = started, found, &will
+		alter(&e)
 		return put(tx, bucketOrders, []byte(id), e)
 	})
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -17,6 +19,10 @@ const (
 	// repeatWait is how long a repeated order waits for the first one's end.
 	repeatWait = 2 * time.Second
 )
+
+// kindAsk stands for an order that only asks: it is neither counted nor warned
+// of, whatever the answer.
+const kindAsk telemetry.StepKind = "ask"
 
 // process takes an order from its bytes to its receipt.
 func (a *Agent) process(data []byte) (telemetry.Receipt, telemetry.StepKind) {
@@ -36,11 +42,18 @@ func (a *Agent) process(data []byte) (telemetry.Receipt, telemetry.StepKind) {
 	if o.DryRun {
 		return a.dryRun(o, r), o.Kind
 	}
+	kind := o.Kind
+	if o.Asks() {
+		kind = kindAsk
+	}
 	// A repeated order is answered from the ledger, however late it comes.
 	if e, known, err := a.ledger.entry(o.ID); err != nil {
 		return a.ledgerFailed(r, err), o.Kind
 	} else if known && sameLife(&e.Order, o) {
-		return a.repeat(e, o, r), o.Kind
+		return a.repeat(e, o, r), kind
+	}
+	if o.Asks() {
+		return refuse(r, telemetry.RefuseExpired, "not known here, and an order that only asks begins nothing"), kind
 	}
 	if no := a.check(o, r, time.Now()); no != nil {
 		// An expired order is not taken into the ledger: it may be an old one that
@@ -50,7 +63,44 @@ func (a *Agent) process(data []byte) (telemetry.Receipt, telemetry.StepKind) {
 		}
 		return a.takeIn(o, r, func() telemetry.Receipt { return a.settle(o, outcome{receipt: *no}) }), o.Kind
 	}
-	return a.takeIn(o, r, func() telemetry.Receipt { return a.execute(o, r) }), o.Kind
+	carryOut := func() telemetry.Receipt {
+		return a.takeIn(o, r, func() telemetry.Receipt { return a.execute(o, r) })
+	}
+	if o.Kind == telemetry.StepPreempt {
+		return a.besides(o, r, carryOut), o.Kind
+	}
+	return carryOut(), o.Kind
+}
+
+// besides carries out an order that may take minutes. Its request is answered
+// pending when it has waited long enough, and so is each repetition; the receipt
+// is published when there is one.
+func (a *Agent) besides(o *telemetry.Order, r telemetry.Receipt, carryOut func() telemetry.Receipt) telemetry.Receipt {
+	over := make(chan telemetry.Receipt, 1)
+	var first atomic.Bool // of the two, the one that comes second knows that the other has gone
+	a.aside.Go(func() {
+		end := carryOut()
+		over <- end
+		if first.Swap(true) {
+			a.note(end, o.Kind)
+		}
+	})
+	t := time.NewTimer(repeatWait)
+	defer t.Stop()
+	select {
+	case end := <-over:
+		return end
+	case <-t.C:
+		if first.Swap(true) {
+			return <-over
+		}
+	}
+	e, known, err := a.ledger.entry(o.ID)
+	if err != nil || !known {
+		r.Result, r.Detail = telemetry.Pending, "the order is being taken in"
+		return r
+	}
+	return a.stored(e, o, r)
 }
 
 // check is all that can be judged without a device.
@@ -85,22 +135,13 @@ func (a *Agent) check(o *telemetry.Order, r telemetry.Receipt, now time.Time) *t
 
 // takeIn records the order, carries it out once, and makes its end final.
 func (a *Agent) takeIn(o *telemetry.Order, r telemetry.Receipt, do func() telemetry.Receipt) telemetry.Receipt {
-	over := make(chan struct{})
-	a.mu.Lock()
-	if first, ok := a.inflight[o.ID]; ok {
-		a.mu.Unlock()
+	first, over := a.enter(o.ID)
+	if first != nil {
 		return a.await(first, o, r)
 	}
-	a.inflight[o.ID] = over
-	a.mu.Unlock()
 	a.work.Add(1)
 	defer a.work.Done()
-	defer func() {
-		a.mu.Lock()
-		delete(a.inflight, o.ID)
-		a.mu.Unlock()
-		close(over)
-	}()
+	defer over()
 
 	known, moved, err := a.ledger.receive(o)
 	var fenced errEpoch
@@ -120,6 +161,24 @@ func (a *Agent) takeIn(o *telemetry.Order, r telemetry.Receipt, do func() teleme
 		a.mu.Unlock()
 	}
 	return do()
+}
+
+// enter marks an order as under way until over is called, unless it is: then
+// first is closed at its end.
+func (a *Agent) enter(id string) (first <-chan struct{}, over func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if first, ok := a.inflight[id]; ok {
+		return first, nil
+	}
+	end := make(chan struct{})
+	a.inflight[id] = end
+	return nil, func() {
+		a.mu.Lock()
+		delete(a.inflight, id)
+		a.mu.Unlock()
+		close(end)
+	}
 }
 
 // sameLife says whether two orders come from the same life of the lease
@@ -160,6 +219,12 @@ func (a *Agent) stored(e entry, o *telemetry.Order, r telemetry.Receipt) telemet
 	switch {
 	case !sameOrder(&e.Order, o):
 		return refuse(r, telemetry.RefuseMalformed, "id %s was used before, for %s of %s", o.ID, e.Order.Kind, e.Order.Target)
+	case e.Phase == signalled && e.Preempt != nil:
+		r.Result, r.Detail = telemetry.Pending, fmt.Sprintf("%s was sent; the processes have until %s to end", e.Preempt.Signal, e.Preempt.Until.UTC().Format(time.RFC3339))
+		return r
+	case e.Phase != ended && o.Kind == telemetry.StepPreempt:
+		r.Result, r.Detail = telemetry.Pending, "the workload is being looked at"
+		return r
 	case e.Phase != ended:
 		r.Result, r.Detail = telemetry.Pending, "the device has not answered yet"
 		return r
