@@ -11,9 +11,9 @@ import (
 type Bus interface {
 	// Connected says whether anything can be heard now.
 	Connected() bool
-	// Frames calls fn with subject and payload of every frame. The payload is
-	// the callee's to keep.
-	Frames(fn func(subject string, data []byte)) (stop func(), err error)
+	// FramesOf calls fn with subject and payload of every frame of a share of the
+	// fleet. The payload is the callee's to keep.
+	FramesOf(share telemetry.PartitionSet, fn func(subject string, data []byte)) (stop func(), err error)
 	// PublishObservation sends an encoded observation of a node. The buffer is
 	// reused after the call.
 	PublishObservation(node string, data []byte) error

@@ -37,6 +37,15 @@ type Options struct {
 	HistoryGPUs int
 	// MaxDecisions bounds the decisions kept.
 	MaxDecisions int
+	// Inventory is the file that says what the fleet should be; none if nil.
+	Inventory *InventoryFile
+	// Partitions is the share of the fleet that is heard; all if zero.
+	Partitions telemetry.PartitionSet
+	// Lease says which of the collectors of these partitions speaks for them;
+	// this one always if nil. Name tells it from the others, and is the same
+	// after a restart.
+	Lease Lease
+	Name  string
 }
 
 // Defaults of Options.
@@ -65,6 +74,9 @@ func (o *Options) defaults() {
 			*d.v = d.when
 		}
 	}
+	if o.Partitions == 0 {
+		o.Partitions = telemetry.AllPartitions
+	}
 }
 
 // Collector brings the fleet together.
@@ -81,6 +93,9 @@ type Collector struct {
 	changes   changes
 	ready     ready
 	families  *exposition
+	file      *fileSource // nil without a file
+	lead      *lead
+	scrapers  scrapers
 }
 
 // New returns a collector that does nothing until Run.
@@ -90,13 +105,25 @@ func New(o Options) (*Collector, error) {
 	}
 	o.defaults()
 	c := &Collector{
-		opts: o, log: o.Log, state: cluster.NewState(), metrics: newMetrics(o.Registry, o.Now),
+		opts: o, log: o.Log, state: cluster.NewState(), metrics: newMetrics(o.Registry, o.Now, o.Inventory != nil),
 		nodes:   nodes{limit: o.MaxNodes, by: map[string]*entry{}},
 		history: newHistory(o.HistoryGPUs), decisions: newDecisions(o.MaxDecisions),
 	}
+	if o.Partitions != telemetry.AllPartitions {
+		c.state = cluster.NewShare(o.Partitions.HasNode)
+	}
+	c.lead = newLead(o.Name, o.Lease, o.Now, c.speaking)
+	registerLead(c)
 	for range o.Workers {
 		c.workers = append(c.workers, newWorker(c, max(o.Queue/o.Workers, 1)))
 	}
+	if o.Inventory != nil {
+		c.file = &fileSource{InventoryFile: *o.Inventory, c: c}
+		if c.file.Active == nil {
+			c.file.Active = c.Active
+		}
+	}
+	o.Registry.MustRegister(newFleetMetrics(c))
 	c.families = newExposition(c)
 	return c, nil
 }
@@ -117,6 +144,12 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 	c.ready.start(c.opts.Now())
 	wg.Go(func() { c.follow(ctx) })
+	if c.file != nil {
+		wg.Go(func() { c.file.run(ctx) })
+	}
+	if c.opts.Lease != nil {
+		wg.Go(func() { c.contend(ctx) })
+	}
 	c.pulse(ctx)
 	return nil
 }
@@ -136,7 +169,7 @@ func (c *Collector) subscribe(ctx context.Context) (stop func(), err error) {
 	}{
 		{"inventory", func() (func(), error) { return c.opts.Bus.Inventories(ctx, c.takeInventory) }},
 		{"receipts", func() (func(), error) { return c.opts.Bus.Receipts(c.takeReceipt) }},
-		{"frames", func() (func(), error) { return c.opts.Bus.Frames(c.takeFrame) }},
+		{"frames", func() (func(), error) { return c.opts.Bus.FramesOf(c.opts.Partitions, c.takeFrame) }},
 	} {
 		s, err := sub.open()
 		if err != nil {
@@ -164,11 +197,25 @@ func (c *Collector) pulse(ctx context.Context) {
 
 func (c *Collector) beat() {
 	now := c.opts.Now()
-	if !c.opts.Bus.Connected() {
+	if c.opts.Bus.Connected() {
+		c.ready.at(now) // and so it stays, whether or not somebody asked meanwhile
+	} else {
 		c.ready.wait(now)
 	}
 	c.nodes.sweep(now)
 	c.changes.notify()
+}
+
+// contend holds the lease or waits for it. It ends only with ctx or the bus.
+func (c *Collector) contend(ctx context.Context) {
+	if err := c.lead.hold(ctx, c.opts.Lease); err != nil && ctx.Err() == nil {
+		c.log.Error("the lease cannot be waited for any more", "partitions", c.opts.Partitions.String(), "err", err)
+	}
+}
+
+// speaking says who speaks now, which is what people look for after a night.
+func (c *Collector) speaking(yes bool) {
+	c.log.Info("this collector speaks for its partitions", "partitions", c.opts.Partitions.String(), "speaks", yes)
 }
 
 // follow folds the journal. A journal that cannot be read costs the decisions
@@ -197,11 +244,6 @@ func (c *Collector) follow(ctx context.Context) {
 	}
 }
 
-func (c *Collector) takeInventory(inv telemetry.Inventory) {
-	c.state.Inventory(c.opts.Now(), inv)
-	c.changes.notify()
-}
-
 // takeReceipt refuses a receipt of another node than that of its subject.
 func (c *Collector) takeReceipt(subject string, r telemetry.Receipt) {
 	if err := telemetry.CheckReceipt(subject, &r); err != nil {
@@ -212,3 +254,7 @@ func (c *Collector) takeReceipt(subject string, r telemetry.Receipt) {
 	c.receipts.add(r)
 	c.changes.notify()
 }
+
+// Gatherer gives the fleet's families and the collector's own, on a standby
+// too. What it returns is valid until done.
+func (c *Collector) Gatherer() prometheus.TransactionalGatherer { return c.families }

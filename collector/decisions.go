@@ -83,7 +83,7 @@ func (d *decisions) put(now *telemetry.Decision) {
 
 // evict drops the oldest decision that holds nothing any more, else the oldest.
 func (d *decisions) evict() {
-	at := slices.IndexFunc(d.order, func(id string) bool { return !d.byID[id].Outcome.Open() })
+	at := slices.IndexFunc(d.order, func(id string) bool { return !d.byID[id].Open() })
 	at = max(at, 0)
 	delete(d.byID, d.order[at])
 	d.order = slices.Delete(d.order, at, at+1)

@@ -1,6 +1,9 @@
 package collector
 
 import (
+	"math"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +19,14 @@ import (
 func TestEncoderAgreesWithTheLibrary(t *testing.T) {
 	full := new(telemetry.Observation)
 	fillAll(full.ProtoReflect(), 3)
+	for _, g := range full.GetGpus() {
+		for i, v := range g.GetValues() {
+			v.SetId(uint32(60000 + i))
+			v.SetAgeMs(math.MaxUint32)
+			v.SetQuality(telemetry.Quality(127 - i))
+		}
+		g.SetValues(append(g.GetValues(), new(telemetry.Value)))
+	}
 	judged := new(telemetry.Observation)
 	s := fullSender("a")
 	j := cluster.NewJudge("a", false)
@@ -26,30 +37,83 @@ func TestEncoderAgreesWithTheLibrary(t *testing.T) {
 		}
 	}
 	var e encoder
-	for name, o := range map[string]*telemetry.Observation{"full": full, "empty": {}, "judged": judged} {
-		before := proto.Clone(o)
+	for name, want := range map[string]*telemetry.Observation{"full": full, "empty": {}, "judged": judged} {
+		x := withoutMessages(want)
+		before := proto.Clone(x.Message)
 		for range 2 {
-			data, err := e.encode(o)
+			data, err := e.encode(x)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !proto.Equal(o, before) {
+			if !proto.Equal(x.Message, before) {
 				t.Fatalf("%s: encoding changed the observation", name)
 			}
 			var back telemetry.Observation
 			if err := proto.Unmarshal(data, &back); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if !proto.Equal(&back, o) {
-				t.Errorf("%s: decodes to\n%v\nwant\n%v", name, &back, o)
+			if !proto.Equal(&back, want) {
+				t.Errorf("%s: decodes to\n%v\nwant\n%v", name, &back, want)
 			}
-			want, err := proto.Marshal(o)
+			library, err := proto.Marshal(want)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(data) != len(want) {
-				t.Errorf("%s: %d bytes, the library writes %d", name, len(data), len(want))
+			if len(data) != len(library) {
+				t.Errorf("%s: %d bytes, the library writes %d", name, len(data), len(library))
 			}
+		}
+	}
+}
+
+// withoutMessages is an observation with its values as the encoder takes them.
+func withoutMessages(o *telemetry.Observation) *cluster.Judged {
+	o = proto.CloneOf(o)
+	var values [][]cluster.Value
+	for _, g := range o.GetGpus() {
+		var list []cluster.Value
+		for _, v := range g.GetValues() {
+			list = append(list, cluster.Value{V: v.GetV(), AgeMs: v.GetAgeMs(), ID: uint16(v.GetId()), Quality: uint8(v.GetQuality())})
+		}
+		values = append(values, list)
+		g.SetValues(nil)
+	}
+	return cluster.NewJudged(o, values...)
+}
+
+// What is published of a node is what a judge says of its frames, and what is
+// folded is what one folds who hears that.
+func TestPublishedIsJudged(t *testing.T) {
+	w := newWorld(t, nil)
+	x := newRhythmic(t, 2)
+	judges, heard := map[string]*cluster.Judge{}, cluster.NewState()
+	for x.n < 60 {
+		a := x.next()
+		w.clock.set(a.at)
+		w.bus.send(a.subject, a.data)
+		w.settle()
+		var f telemetry.Frame
+		if err := telemetry.DecodeFrame(a.data, &f); err != nil {
+			t.Fatal(err)
+		}
+		name := f.GetNode()
+		if judges[name] == nil {
+			judges[name] = cluster.NewJudge(name, false)
+		}
+		want, err := judges[name].Frame(a.at, &f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := w.bus.observations(t, name)
+		got := list[len(list)-1]
+		if !proto.Equal(got, want) {
+			t.Fatalf("frame %d: published\n%v\nwant\n%v", x.n, got, want)
+		}
+		if err := heard.Observe(a.at, got); err != nil {
+			t.Fatal(err)
+		}
+		if here, there := w.state.View(a.at), heard.View(a.at); !reflect.DeepEqual(slices.Collect(here.Nodes()), slices.Collect(there.Nodes())) {
+			t.Fatalf("frame %d: the collector's view is another than that of one who hears it", x.n)
 		}
 	}
 }

@@ -26,6 +26,26 @@ type exposition struct {
 	out      []*dto.MetricFamily
 }
 
+// part is what of everything a gathering is about: of the fleet the nodes of
+// one shard, or none, and the collector's own families.
+type part struct {
+	shard, of  int // by partition
+	fleet, own bool
+}
+
+var everything = part{shard: 0, of: 1, fleet: true, own: true}
+
+// parted is a Gatherer of a part.
+type parted struct {
+	x    *exposition
+	part part
+}
+
+func (x *exposition) part(p part) prometheus.TransactionalGatherer { return parted{x, p} }
+
+// Gather implements prometheus.TransactionalGatherer.
+func (p parted) Gather() ([]*dto.MetricFamily, func(), error) { return p.x.gather(p.part) }
+
 // servedHere lists the rows that the collector serves: what nodes send and what
 // is judged. Processes are the node exporter's; its own rows are in a registry.
 func servedHere(row *telemetry.Row, perLink bool) bool {
@@ -60,9 +80,12 @@ func newExposition(c *Collector) *exposition {
 	return x
 }
 
-// Gather implements prometheus.TransactionalGatherer. The tree is the caller's
-// until it calls done.
-func (x *exposition) Gather() (_ []*dto.MetricFamily, done func(), err error) {
+// Gather implements prometheus.TransactionalGatherer with everything.
+func (x *exposition) Gather() ([]*dto.MetricFamily, func(), error) { return x.gather(everything) }
+
+// gather brings the families to the present. The tree is the caller's until it
+// calls done.
+func (x *exposition) gather(p part) (_ []*dto.MetricFamily, done func(), err error) {
 	x.mu.Lock()
 	handed := false
 	defer func() {
@@ -70,11 +93,14 @@ func (x *exposition) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 			x.mu.Unlock()
 		}
 	}()
-	own, err := x.c.opts.Registry.Gather()
+	var own []*dto.MetricFamily
+	if p.own {
+		own, err = x.c.opts.Registry.Gather()
+	}
 	now := x.c.opts.Now()
 	x.out = x.out[:0]
-	if x.c.ready.at(now) {
-		x.fill(now)
+	if ready := x.c.ready.at(now); ready && p.fleet {
+		x.fill(now, p)
 		for _, f := range x.families {
 			if len(f.Metric) > 0 {
 				x.out = append(x.out, f)
@@ -87,10 +113,8 @@ func (x *exposition) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 	return x.out, x.mu.Unlock, err
 }
 
-var _ prometheus.TransactionalGatherer = (*exposition)(nil)
-
-// fill brings the tree to the present.
-func (x *exposition) fill(now time.Time) {
+// fill brings the tree to the present, and the families to the part's nodes.
+func (x *exposition) fill(now time.Time, p part) {
 	for _, f := range x.families {
 		f.Metric = f.Metric[:0]
 	}
@@ -103,7 +127,9 @@ func (x *exposition) fill(now time.Time) {
 			x.nodes[n.Name] = b
 		}
 		b.round = x.round
-		b.fill(x, v, n, now)
+		if b.partition%p.of == p.shard {
+			b.fill(x, v, n, now)
+		}
 	}
 	for name, b := range x.nodes {
 		if b.round != x.round {
@@ -136,19 +162,60 @@ func (s *series) set(x *exposition, id telemetry.ID, v float64, labels func() []
 	x.add(id, s.m)
 }
 
+// newMetric makes a metric in one piece, as a scrape reads every one of them
+// and waits for memory more than for anything else.
 func newMetric(row *telemetry.Row, labels []*dto.LabelPair) *dto.Metric {
-	slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
-	m := &dto.Metric{Label: labels}
-	if row.Type == telemetry.Counter {
-		m.Counter = &dto.Counter{Value: new(float64)}
-	} else {
-		m.Gauge = &dto.Gauge{Value: new(float64)}
+	type common struct {
+		metric dto.Metric
+		value  float64
+		labels [4]*dto.LabelPair
 	}
-	return m
+	var c *common
+	if row.Type == telemetry.Counter {
+		x := new(struct {
+			common
+			counter dto.Counter
+		})
+		c, x.metric.Counter, x.counter.Value = &x.common, &x.counter, &x.value
+	} else {
+		x := new(struct {
+			common
+			gauge dto.Gauge
+		})
+		c, x.metric.Gauge, x.gauge.Value = &x.common, &x.gauge, &x.value
+	}
+	c.metric.Label = append(c.labels[:0], labels...)
+	slices.SortFunc(c.metric.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return &c.metric
 }
 
+// pair makes a label in one piece, too. Its name is the one string that all
+// labels of that name share.
 func pair(name, value string) *dto.LabelPair {
-	return &dto.LabelPair{Name: new(name), Value: new(value)}
+	x := new(struct {
+		pair  dto.LabelPair
+		value string
+	})
+	x.value = value
+	x.pair.Name, x.pair.Value = labelName(name), &x.value
+	return &x.pair
+}
+
+var labelNames = func() map[string]*string {
+	names := map[string]*string{"node": new("node"), "uuid": new("uuid")}
+	for i := range telemetry.Catalog {
+		for _, name := range telemetry.Catalog[i].Labels {
+			names[name] = new(name)
+		}
+	}
+	return names
+}()
+
+func labelName(name string) *string {
+	if shared, ok := labelNames[name]; ok {
+		return shared
+	}
+	return new(name)
 }
 
 // info is a metric whose labels are its value; it is made anew when they change.

@@ -22,6 +22,8 @@ type gpuBlock struct {
 	health    info
 	describe  info
 	hung      info
+	idle      info
+	contend   info
 	workloads []info
 	// newest is the time of the last fast sample. It outlives the values, since
 	// its age matters most when they are no longer shown.
@@ -60,6 +62,7 @@ func (b *gpuBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, g *clus
 			b.values[r.ID].set(x, r.ID, r.V, func() []*dto.LabelPair { return b.closed(r.ID) })
 		}
 	}
+	b.judged(x, n, g, now)
 	if !b.newest.IsZero() {
 		b.age.set(x, telemetry.GPUSampleAge, max(now.Sub(b.newest).Seconds(), 0), b.own)
 	}
@@ -67,13 +70,24 @@ func (b *gpuBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, g *clus
 
 // closed is the labels of a series whose label values are a closed list.
 func (b *gpuBlock) closed(id telemetry.ID) []*dto.LabelPair {
-	row, s, _ := telemetry.Lookup(id)
-	labels := b.own()
-	for i, name := range row.Labels {
-		labels = append(labels, pair(name, s.Values[i]))
-	}
-	return labels
+	return append(b.own(), closedLabels[id]...)
 }
+
+// closedLabels are, by id, the labels that all devices have in common.
+var closedLabels = func() (of [len(gpuBlock{}.values)][]*dto.LabelPair) {
+	for i := range telemetry.Catalog {
+		row := &telemetry.Catalog[i]
+		for _, s := range row.Series {
+			if int(s.ID) >= len(of) || row.Per != telemetry.PerGPU {
+				continue
+			}
+			for k, value := range s.Values {
+				of[s.ID] = append(of[s.ID], pair(row.Labels[k], value))
+			}
+		}
+	}
+	return of
+}()
 
 // load adds who holds the device. That nobody does can be said only of a node
 // that a scheduler knows.

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -13,18 +14,24 @@ import (
 
 // nodeBlock holds the metrics of a node and its devices.
 type nodeBlock struct {
+	partition int
+
 	round    uint64
 	labels   []*dto.LabelPair
 	up       series
 	last     series
 	expected series
 	skew     series
+	doubtful series
+	air      series
+	host     []info
 	place    info
+	refused  map[string]*series
 	gpus     map[string]*gpuBlock
 }
 
 func newNodeBlock(name string) *nodeBlock {
-	return &nodeBlock{labels: []*dto.LabelPair{pair("node", name)}, gpus: map[string]*gpuBlock{}}
+	return &nodeBlock{partition: telemetry.Partition(name), labels: []*dto.LabelPair{pair("node", name)}, gpus: map[string]*gpuBlock{}}
 }
 
 // own is the labels of a node's series; each metric gets its own list.
@@ -51,11 +58,13 @@ func (b *nodeBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, now ti
 	if !e.last.IsZero() {
 		b.last.set(x, telemetry.NodeLastFrame, float64(e.last.UnixMilli())/1000, b.own)
 	}
+	b.refusals(x, e)
 	if n.State != cluster.NodeUp {
 		clear(b.gpus)
 		return
 	}
 	b.skew.set(x, telemetry.NodeClockSkew, n.Skew.Seconds(), b.own)
+	b.judged(x, n)
 	for _, g := range n.GPUs {
 		gb := b.gpus[g.UUID]
 		if gb == nil {
@@ -72,6 +81,21 @@ func (b *nodeBlock) fill(x *exposition, v *cluster.View, n *cluster.Node, now ti
 	}
 	b.samples(x, e.j)
 	b.links(x, e.j)
+}
+
+// refusals adds how much of what the node said was not taken.
+func (b *nodeBlock) refusals(x *exposition, e *entry) {
+	for _, why := range slices.Sorted(maps.Keys(e.refused)) {
+		s := b.refused[why]
+		if s == nil {
+			if b.refused == nil {
+				b.refused = map[string]*series{}
+			}
+			s = new(series)
+			b.refused[why] = s
+		}
+		s.set(x, telemetry.NodeValuesRefused, float64(e.refused[why]), func() []*dto.LabelPair { return append(b.own(), pair("why", why)) })
+	}
 }
 
 // samples adds the series whose labels are not a closed list.

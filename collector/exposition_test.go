@@ -33,7 +33,9 @@ func showcase(t testing.TB, perLink bool) *world {
 		{Name: "busy", Rack: "r1", Row: "A", Feed: "f1"}, {Name: "never", Rack: "r2", ExpectedUUIDs: []string{"GPU-never-0"}}},
 		Workloads: []telemetry.InventoryWorkload{{Ref: "slurm:77", Owner: `o"wner`, Members: []telemetry.WorkloadMember{{ID: "77.0", GPUs: []string{"GPU-busy-0"}}}}}})
 	busy.gpus[0].SetLinkValue(telemetry.LinkNVLinkBytesTx, 0, 1000)
+	busy.gpus[0].SetLinkValue(telemetry.LinkNVLinkUp, 0, 1)
 	busy.gpus[0].SetLinkValue(telemetry.LinkNVLinkUp, 1, 1)
+	busy.gpus[0].SetLinkValue(telemetry.LinkNVLinkUp, 2, 0)
 	busy.gpus[1].SetQuality(telemetry.GPUPowerWatts, telemetry.Quality_QUALITY_SUSPECT)
 	busy.gpus[1].SetQuality(telemetry.GPUUtilizationRatio, telemetry.Quality_QUALITY_ERROR)
 	w.tick(t0, busy, ill, silent)
@@ -186,6 +188,15 @@ func TestExpositionTellsWhatIsKnown(t *testing.T) {
 		{"gpu_workload_info", []string{"workload", "slurm:77", "kind", "slurm"}, 1}, //
 		{"evenkeel_node_info", []string{"node", "busy", "rack", "r1", "feed", "f1"}, 1},
 		{"gpu_xid_errors_total", []string{"xid", "79"}, 2},
+		{"gpu_health", []string{"uuid", "GPU-busy-1", "class", "reset_needed"}, 1},
+		{"gpu_health", []string{"uuid", "GPU-busy-0", "class", "degraded"}, 1}, // a link is down
+		{"gpu_health_score", []string{"uuid", "GPU-busy-0"}, 0.4},
+		{"gpu_health_score", []string{"uuid", "GPU-Ill.1-2"}, 1},
+		{"gpu_health_score", []string{"uuid", "GPU-Ill.1-3"}, math.NaN()},
+		{"gpu_idle_seconds", nil, math.NaN()}, // whether they are used is not known
+		{"gpu_nvlink_links_up", []string{"uuid", "GPU-busy-0"}, 2},
+		{"evenkeel_node_doubtful", []string{"node", "busy"}, 0},
+		{"evenkeel_node_doubtful", []string{"node", "silent"}, math.NaN()},
 		{"gpu_process_memory_bytes", nil, math.NaN()}, // the node exporter's
 		{"gpu_nvlink_bytes_total", nil, math.NaN()},   // not asked for
 		{"evenkeel_frames_dropped_total", []string{"why", "forged"}, 0},

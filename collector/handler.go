@@ -3,27 +3,21 @@ package collector
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"net/http"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
-
-// maxScrapes is how many scrapes may be under way; more are told to come back.
-const maxScrapes = 4
 
 // Handler serves /metrics, /-/healthy and /-/ready.
 func (c *Collector) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", whole(promhttp.HandlerForTransactional(c.families, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes,
-		ErrorHandling:       promhttp.ContinueOnError,
-		ErrorLog:            slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
-	})))
+	mux.Handle("GET /metrics", newScraping(c))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if !c.ready.at(c.opts.Now()) {
 			answer(w, http.StatusServiceUnavailable, "not ready: no full tick received since the start")
+			return
+		}
+		if !c.Active() {
+			answer(w, http.StatusOK, "ready, as a standby: another collector speaks for partitions "+c.opts.Partitions.String()+", or none does")
 			return
 		}
 		answer(w, http.StatusOK, "ready")

@@ -33,6 +33,8 @@ type memoryBus struct {
 	refuse      error // what a subscription answers
 	broken      error // what a publication answers
 	cut         bool  // not connected
+	deaf        bool  // observations are counted and not kept
+	published   int   // bytes of observations
 }
 
 func newBus() *memoryBus {
@@ -45,7 +47,7 @@ func (b *memoryBus) Connected() bool {
 	return !b.cut
 }
 
-func (b *memoryBus) Frames(fn func(string, []byte)) (func(), error) {
+func (b *memoryBus) FramesOf(_ telemetry.PartitionSet, fn func(string, []byte)) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.frames = fn
@@ -69,7 +71,10 @@ func (b *memoryBus) Receipts(fn func(string, telemetry.Receipt)) (func(), error)
 func (b *memoryBus) PublishObservation(node string, data []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.observed[node] = append(b.observed[node], slices.Clone(data))
+	b.published += len(data)
+	if !b.deaf {
+		b.observed[node] = append(b.observed[node], slices.Clone(data))
+	}
 	return b.broken
 }
 
@@ -254,4 +259,12 @@ func (w *world) tick(at time.Time, nodes ...*sender) {
 		w.bus.send(frameSubject(s.name), encode(w.TB, s.frame(at)))
 	}
 	w.settle()
+}
+
+func newRequest(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
+
+func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec
 }

@@ -55,20 +55,26 @@ type past struct {
 	newest int64 // milliseconds
 	next   int
 	count  int
-	at     [historyPoints]uint32 // low bits of the time in milliseconds
-	v      [historyPoints][columns]float32
+	points [historyPoints]point
+}
+
+// point is a point as kept: half a cache line.
+type point struct {
+	at uint32 // low bits of the time in milliseconds
+	v  [columns]float32
 }
 
 func newHistory(limit int) *history { return &history{limit: limit, of: map[string]*past{}} }
 
 // add takes a point of every device of an observation.
-func (h *history) add(now time.Time, o *telemetry.Observation) {
-	for _, g := range o.GetGpus() {
-		if len(g.GetValues()) == 0 {
+func (h *history) add(now time.Time, x *cluster.Judged) {
+	for i, g := range x.Message.GetGpus() {
+		values := x.Values(i)
+		if len(values) == 0 {
 			continue
 		}
 		if p := h.past(now, g.GetUuid()); p != nil {
-			p.add(now, g)
+			p.add(now, g, values)
 		}
 	}
 }
@@ -106,7 +112,7 @@ func (h *history) past(now time.Time, uuid string) *past {
 	return p
 }
 
-func (p *past) add(now time.Time, g *telemetry.GPUObservation) {
+func (p *past) add(now time.Time, g *telemetry.GPUObservation, values []cluster.Value) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := now.UnixMilli()
@@ -116,25 +122,25 @@ func (p *past) add(now time.Time, g *telemetry.GPUObservation) {
 		}
 		p.count = 0 // the clock was set back; what was kept lies in the future
 	}
-	row := &p.v[p.next]
+	row := &p.points[p.next].v
 	for i := range row {
 		row[i] = float32(math.NaN())
 	}
-	for _, v := range g.GetValues() {
-		if q := v.GetQuality(); q != telemetry.Quality_QUALITY_OK && q != telemetry.Quality_QUALITY_SUSPECT {
+	for _, v := range values {
+		if q := telemetry.Quality(v.Quality); q != telemetry.Quality_QUALITY_OK && q != telemetry.Quality_QUALITY_SUSPECT {
 			continue
 		}
-		switch telemetry.ID(v.GetId()) {
+		switch telemetry.ID(v.ID) {
 		case telemetry.GPUTemperatureCelsiusCore:
-			row[colCore] = float32(v.GetV())
+			row[colCore] = float32(v.V)
 		case telemetry.GPUTemperatureCelsiusMemory:
-			row[colMemory] = float32(v.GetV())
+			row[colMemory] = float32(v.V)
 		case telemetry.GPUPowerWatts:
-			row[colPower] = float32(v.GetV())
+			row[colPower] = float32(v.V)
 		case telemetry.GPUUtilizationRatio:
-			row[colUtilization] = float32(v.GetV())
+			row[colUtilization] = float32(v.V)
 		case telemetry.GPUClockHertzSM:
-			row[colClock] = float32(v.GetV())
+			row[colClock] = float32(v.V)
 		}
 	}
 	if g.HasHeadroomC() {
@@ -143,7 +149,7 @@ func (p *past) add(now time.Time, g *telemetry.GPUObservation) {
 	if g.GetPower().HasLimitW() {
 		row[colLimit] = float32(g.GetPower().GetLimitW())
 	}
-	p.at[p.next], p.newest = uint32(at), at
+	p.points[p.next].at, p.newest = uint32(at), at
 	p.next = (p.next + 1) % historyPoints
 	p.count = min(p.count+1, historyPoints)
 }
@@ -161,11 +167,11 @@ func (h *history) list(now time.Time, uuid string) []Point {
 	out := make([]Point, 0, p.count)
 	for i := range p.count {
 		k := (p.next - p.count + i + historyPoints) % historyPoints
-		at := time.UnixMilli(p.newest - int64(uint32(p.newest)-p.at[k]))
+		at := time.UnixMilli(p.newest - int64(uint32(p.newest)-p.points[k].at))
 		if now.Sub(at) > historySpan {
 			continue
 		}
-		v := &p.v[k]
+		v := &p.points[k].v
 		out = append(out, Point{
 			At: at, Headroom: known(v[colHeadroom]), Core: known(v[colCore]), Memory: known(v[colMemory]), Power: known(v[colPower]),
 			Limit: known(v[colLimit]), Utilization: known(v[colUtilization]), Clock: known(v[colClock]),

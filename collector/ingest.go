@@ -21,16 +21,32 @@ type entry struct {
 	mu   sync.Mutex // held by the worker while it judges
 	j    *cluster.Judge
 	last time.Time // arrival of the last frame taken
+	// refused counts values in the node's frames, by why.
+	refused map[string]uint64
 }
 
-func (e *entry) judge(at time.Time, f *telemetry.Frame, o *telemetry.Observation) (cluster.Verdict, error) {
+func (e *entry) judge(at time.Time, f *telemetry.Frame, x *cluster.Judged) (cluster.Verdict, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v, err := e.j.FrameInto(at, f, o)
-	if err == nil {
-		e.last = at
+	v, err := e.j.JudgeInto(at, f, x)
+	if err != nil {
+		return v, err
 	}
-	return v, err
+	e.last = at
+	if o := x.Message; v.Publish && len(o.GetRefused()) > 0 {
+		e.count(o)
+	}
+	return v, nil
+}
+
+// count adds what the judge refused; its reasons are few.
+func (e *entry) count(o *telemetry.Observation) {
+	if e.refused == nil {
+		e.refused = map[string]uint64{}
+	}
+	for _, r := range o.GetRefused() {
+		e.refused[r.GetWhy()] += uint64(r.GetCount())
+	}
 }
 
 // nodes are all entries, bounded in number.
@@ -104,8 +120,8 @@ type worker struct {
 	// bySubject saves parsing a subject that was found good.
 	bySubject map[string]*entry
 	drops     uint64 // nodes forgotten when bySubject was last looked through
-	frame     telemetry.Frame
-	obs       telemetry.Observation
+	decoder   telemetry.FrameDecoder
+	judged    cluster.Judged
 	encoder   encoder
 	complain  time.Time // when a failed publication may be logged again
 }
@@ -161,11 +177,11 @@ func (w *worker) take(a arrival) {
 }
 
 func (w *worker) judge(a arrival) error {
-	e, err := w.entry(a)
+	f, e, err := w.entry(a)
 	if err != nil {
 		return err
 	}
-	v, err := e.judge(a.at, &w.frame, &w.obs)
+	v, err := e.judge(a.at, f, &w.judged)
 	if err != nil {
 		return err
 	}
@@ -173,7 +189,7 @@ func (w *worker) judge(a arrival) error {
 		w.c.metrics.drop(telemetry.DropLost, v.Lost)
 	}
 	w.c.metrics.lag.saw(a.at, v.Age+w.c.opts.Now().Sub(a.at))
-	w.c.ready.heard(&w.frame)
+	w.c.ready.heard(f)
 	if !v.Publish {
 		return nil
 	}
@@ -182,7 +198,7 @@ func (w *worker) judge(a arrival) error {
 
 // entry decodes a frame and finds its node; only a frame that is sound in
 // itself can make a node known.
-func (w *worker) entry(a arrival) (*entry, error) {
+func (w *worker) entry(a arrival) (*telemetry.Frame, *entry, error) {
 	if drops := w.c.nodes.drops.Load(); drops != w.drops {
 		w.drops = drops
 		maps.DeleteFunc(w.bySubject, func(_ string, e *entry) bool { return w.c.nodes.get(e.name) != e })
@@ -194,23 +210,24 @@ func (w *worker) entry(a arrival) (*entry, error) {
 	} else {
 		var err error
 		if name, err = frameNode(a.subject); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	if err := telemetry.DecodeFrame(a.data, &w.frame); err != nil {
-		return nil, err
+	f, err := w.decoder.Decode(a.data)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := telemetry.CheckNode(name, w.frame.GetNode()); err != nil {
-		return nil, err
+	if err := telemetry.CheckNode(name, f.GetNode()); err != nil {
+		return nil, nil, err
 	}
 	if e == nil || w.c.nodes.get(name) != e {
 		delete(w.bySubject, a.subject)
 		if e = w.c.nodes.add(name, a.at, w.c.opts.PerLink); e == nil {
-			return nil, &telemetry.DropError{Why: telemetry.DropTooMany, Detail: fmt.Sprintf("node %s: %d nodes are the most taken", name, w.c.opts.MaxNodes)}
+			return nil, nil, &telemetry.DropError{Why: telemetry.DropTooMany, Detail: fmt.Sprintf("node %s: %d nodes are the most taken", name, w.c.opts.MaxNodes)}
 		}
 		w.bySubject[strings.Clone(a.subject)] = e
 	}
-	return e, nil
+	return f, e, nil
 }
 
 // frameNode is the node of a frame's subject.
@@ -224,13 +241,16 @@ func frameNode(subject string) (string, error) {
 // publish folds the observation and sends it.
 func (w *worker) publish(at time.Time, node string) error {
 	c := w.c
-	if err := c.state.Observe(at, &w.obs); err != nil {
+	if err := c.state.ObserveJudged(at, &w.judged); err != nil {
 		return err
 	}
-	c.history.add(at, &w.obs)
+	c.history.add(at, &w.judged)
 	c.changes.notify()
-	data, err := w.encoder.encode(&w.obs)
-	if err == nil {
+	if !c.lead.leads() {
+		return nil
+	}
+	data, err := w.encoder.encode(&w.judged)
+	if err == nil && c.lead.leads() { // the last moment to see that the lease is over
 		err = c.opts.Bus.PublishObservation(node, data)
 	}
 	if err != nil && at.After(w.complain) {

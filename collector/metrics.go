@@ -14,10 +14,12 @@ import (
 type metrics struct {
 	dropped map[telemetry.DropReason]prometheus.Counter
 	lag     lag
+
+	inventory *inventoryMetrics
 }
 
-func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
-	m := &metrics{dropped: make(map[telemetry.DropReason]prometheus.Counter, len(telemetry.DropReasons))}
+func newMetrics(reg prometheus.Registerer, now func() time.Time, file bool) *metrics {
+	m := &metrics{inventory: newInventoryMetrics(reg, file), dropped: make(map[telemetry.DropReason]prometheus.Counter, len(telemetry.DropReasons))}
 	row := telemetry.RowOf(telemetry.SelfFramesDropped)
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: row.Name, Help: row.Help}, row.Labels)
 	for _, why := range telemetry.DropReasons {
@@ -28,6 +30,22 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 		return m.lag.worst(now()).Seconds()
 	}))
 	return m
+}
+
+// registerLead says who speaks, and how often that began.
+func registerLead(c *Collector) {
+	leader, takeovers := telemetry.RowOf(telemetry.SelfCollectorLeader), telemetry.RowOf(telemetry.SelfCollectorTakeovers)
+	labels := prometheus.Labels{leader.Labels[0]: c.opts.Partitions.String()}
+	c.opts.Registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: leader.Name, Help: leader.Help, ConstLabels: labels}, func() float64 {
+			if c.Active() {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: takeovers.Name, Help: takeovers.Help, ConstLabels: labels}, func() float64 {
+			return float64(c.lead.begins.Load())
+		}))
 }
 
 func (m *metrics) drop(why telemetry.DropReason, n uint64) { m.dropped[why].Add(float64(n)) }

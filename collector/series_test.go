@@ -174,4 +174,15 @@ func TestNotReadyWithoutBus(t *testing.T) {
 	if code, _ := w.get("/-/ready"); code != 200 {
 		t.Errorf("ready %d: an outage takes away the page", code)
 	}
+	// Nor does it take it from somebody who asks only then.
+	w = newWorld(t, nil)
+	w.tick(t0.Add(time.Second), s)
+	w.clock.set(t0.Add(2 * time.Second))
+	w.beat()
+	w.bus.cut = true
+	w.clock.set(t0.Add(3 * time.Second))
+	w.beat()
+	if code, _ := w.get("/-/ready"); code != 200 {
+		t.Errorf("ready %d for who asks first in an outage", code)
+	}
 }

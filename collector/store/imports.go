@@ -1,0 +1,28 @@
+package store
+
+import (
+	_ "github.com/prometheus/prometheus/config"
+	_ "github.com/prometheus/prometheus/discovery"
+	_ "github.com/prometheus/prometheus/discovery/dns"
+	_ "github.com/prometheus/prometheus/discovery/file"
+	_ "github.com/prometheus/prometheus/discovery/targetgroup"
+	_ "github.com/prometheus/prometheus/model/histogram"
+	_ "github.com/prometheus/prometheus/model/labels"
+	_ "github.com/prometheus/prometheus/model/metadata"
+	_ "github.com/prometheus/prometheus/model/relabel"
+	_ "github.com/prometheus/prometheus/model/rulefmt"
+	_ "github.com/prometheus/prometheus/model/timestamp"
+	_ "github.com/prometheus/prometheus/model/value"
+	_ "github.com/prometheus/prometheus/notifier"
+	_ "github.com/prometheus/prometheus/prompb"
+	_ "github.com/prometheus/prometheus/promql"
+	_ "github.com/prometheus/prometheus/promql/parser"
+	_ "github.com/prometheus/prometheus/rules"
+	_ "github.com/prometheus/prometheus/scrape"
+	_ "github.com/prometheus/prometheus/storage"
+	_ "github.com/prometheus/prometheus/storage/remote"
+	_ "github.com/prometheus/prometheus/tsdb"
+	_ "github.com/prometheus/prometheus/tsdb/wlog"
+	_ "github.com/prometheus/prometheus/util/notifications"
+	_ "github.com/prometheus/prometheus/web/api/v1"
+)
