@@ -49,10 +49,17 @@ func slowed(g *cluster.GPU) bool {
 
 // pointer is the JSON form of a number that may be unknown.
 func pointer(o cluster.Opt) *float64 {
-	if !o.OK || math.IsNaN(o.V) || math.IsInf(o.V, 0) {
+	if !o.OK {
 		return nil
 	}
-	v := o.V
+	return number(o.V)
+}
+
+// number is the JSON form of a number; JSON has none for those that are not.
+func number(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
 	return &v
 }
 
@@ -73,8 +80,17 @@ func age(at, now time.Time) *float64 {
 func holders(decisions []*telemetry.Decision) map[string][]string {
 	out := map[string][]string{}
 	for _, d := range decisions {
-		if d.Outcome.Open() && d.Target.UUID != "" {
-			out[d.Target.UUID] = append(out[d.Target.UUID], d.ID)
+		if !d.Open() {
+			continue
+		}
+		held := []string{d.Target.UUID}
+		if d.Act != nil && len(d.Act.GPUs) > 0 {
+			held = d.Act.GPUs
+		}
+		for _, uuid := range held {
+			if uuid != "" {
+				out[uuid] = append(out[uuid], d.ID)
+			}
 		}
 	}
 	return out
@@ -86,7 +102,8 @@ func nodeJSON(n *cluster.Node, now time.Time) Node {
 		PowerDomain: n.PowerDomain, CoolingDomain: n.CoolingDomain, NVLinkDomain: n.NVLinkDomain, NetworkDomain: n.NetworkDomain,
 		GPUs: len(n.GPUs), GPUsExpected: max(n.Expected, len(n.GPUs)), Seen: n.Seen, AgeSeconds: age(n.Seen, now),
 		PeriodSeconds: seconds(n.Period), SkewSeconds: seconds(n.Skew), ClockSynchronized: n.ClockSynchronized,
-		DriverFault: n.DriverFault, Unschedulable: n.Unschedulable, Marks: n.Marks,
+		DriverFault: n.DriverFault, Doubt: n.Doubt, BootID: n.BootID, Incarnation: n.Incarnation, Since: n.Since, Heard: n.Heard,
+		Inlet: pointer(n.InletC), Air: pointer(n.AirC), Host: hostJSON(n), Unschedulable: n.Unschedulable, Marks: n.Marks, Sources: n.Sources,
 	}
 	var least, power cluster.Opt
 	for _, g := range n.GPUs {
@@ -110,23 +127,18 @@ func gpuJSON(v *cluster.View, n *cluster.Node, g *cluster.GPU, held []string, no
 	out := GPU{
 		UUID: g.UUID, Node: g.Node, Index: g.Index, PCI: g.PCI, Model: g.Model, Arch: g.Arch, Driver: g.Driver,
 		Row: n.Row, Rack: n.Rack, State: string(g.State), Fresh: fresh, SampledAt: at, AgeSeconds: age(at, now),
-		DoubtfulIdentity: g.DoubtfulIdentity, HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
+		Generation: g.Generation, DoubtfulIdentity: g.DoubtfulIdentity, Doubt: doubtOf(n, g), HungCall: g.HungCall, HungSeconds: seconds(g.HungFor),
 		Headroom: pointer(g.HeadroomC), Slope: pointer(g.SlopeCPerS), SecondsToSlowdown: pointer(g.SecondsToSlowdown),
 		Core: pointer(g.Value(telemetry.GPUTemperatureCelsiusCore)), Memory: pointer(g.Value(telemetry.GPUTemperatureCelsiusMemory)),
 		Power: pointer(g.Value(telemetry.GPUPowerWatts)), Limit: pointer(limitOf(g)),
 		LimitMin: pointer(g.MinW), LimitDefault: pointer(g.DefaultW), LimitMax: pointer(g.MaxW),
 		Utilization: pointer(g.Value(telemetry.GPUUtilizationRatio)), Clock: pointer(g.Value(telemetry.GPUClockHertzSM)),
 		MemoryUsed: pointer(g.Value(telemetry.GPUMemoryUsedBytes)), MemoryTotal: pointer(g.Value(telemetry.GPUMemoryTotalBytes)),
-		Throttle: g.Throttled(), Capped: capped(g), HeldBy: held, Workloads: workloadNames(v, g.UUID),
+		Resistance: pointer(g.RCPerW), TimeConstant: pointer(g.TauS), Base: pointer(g.BaseC),
+		Throttle: g.Throttled(), Capped: capped(g), HeldBy: held, Workloads: workloadNames(v, g.UUID), Verdicts: verdictsJSON(g),
 	}
 	if out.Throttle == nil {
 		out.Throttle = []string{}
-	}
-	if g.Health != "" {
-		out.Health = &Health{Class: g.Health, Score: g.HealthScore, Reason: g.HealthReason}
-	}
-	if !g.IdleSince.IsZero() {
-		out.Idle = &Idle{Since: g.IdleSince, Cause: g.IdleCause, Evidence: g.IdleEvidence}
 	}
 	return out
 }
@@ -147,16 +159,21 @@ func readingsJSON(g *cluster.GPU, now time.Time) []Reading {
 		if !ok || math.IsNaN(r.V) || math.IsInf(r.V, 0) {
 			continue
 		}
-		item := Reading{Metric: row.Name, Value: r.V, Unit: row.Unit, AgeSeconds: age(r.At, now), Quality: qualityName(r.Quality)}
-		for i, label := range row.Labels {
-			if i < len(series.Values) {
-				if item.Labels == nil {
-					item.Labels = map[string]string{}
-				}
-				item.Labels[label] = series.Values[i]
+		out = append(out, Reading{Metric: row.Name, Labels: labelsOf(row, series), Value: r.V, Unit: row.Unit, AgeSeconds: age(r.At, now), Quality: qualityName(r.Quality)})
+	}
+	return out
+}
+
+// labelsOf are a series' labels beside those of its device; nil for none.
+func labelsOf(row *telemetry.Row, series *telemetry.Series) map[string]string {
+	var out map[string]string
+	for i, label := range row.Labels {
+		if i < len(series.Values) {
+			if out == nil {
+				out = map[string]string{}
 			}
+			out[label] = series.Values[i]
 		}
-		out = append(out, item)
 	}
 	return out
 }
@@ -165,8 +182,8 @@ func qualityName(q telemetry.Quality) string {
 	return strings.ToLower(strings.TrimPrefix(q.String(), "QUALITY_"))
 }
 
-func workloadJSON(w *cluster.Workload) Workload {
-	out := Workload{InventoryWorkload: w.InventoryWorkload, Source: w.Source, GPUs: []GPUName{}}
+func workloadJSON(v *cluster.View, w *cluster.Workload, now time.Time) Workload {
+	out := Workload{InventoryWorkload: w.InventoryWorkload, Name: w.Name, Source: w.Source, Seen: w.Seen, GPUs: []GPUName{}, Verdicts: workloadVerdicts(v, w, now)}
 	for _, g := range w.GPUs {
 		out.GPUs = append(out.GPUs, gpuName(g))
 	}
@@ -174,11 +191,17 @@ func workloadJSON(w *cluster.Workload) Workload {
 }
 
 func gpuName(g *cluster.GPU) GPUName {
-	return GPUName{UUID: g.UUID, Node: g.Node, Index: g.Index, Headroom: pointer(g.HeadroomC)}
+	return GPUName{UUID: g.UUID, Node: g.Node, Index: g.Index, State: string(g.State), Headroom: pointer(g.HeadroomC)}
 }
 
 func summaryOf(v *cluster.View, o Options, decisions []*telemetry.Decision, now time.Time) *Summary {
-	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Version: o.Version}
+	s := &Summary{ViewTime: v.Time, Nodes: v.NodeCount(), Coverage: v.Coverage(now), States: map[string]int{}, Past: "memory", Version: o.Version}
+	if o.Past != nil {
+		s.Past = "store"
+	}
+	if o.Alerts != nil {
+		s.Alerts = countAlerts(o.Alerts.Alerts())
+	}
 	if o.Brakes != nil {
 		s.brake(o.Brakes)
 	}
@@ -216,12 +239,10 @@ func summaryOf(v *cluster.View, o Options, decisions []*telemetry.Decision, now 
 		name := gpuName(hottest)
 		s.Hottest = &name
 	}
-	for range v.Workloads() {
-		s.Workloads++
-	}
+	s.Workloads = v.WorkloadCount()
 	s.Decisions = len(decisions)
 	for _, d := range decisions {
-		if d.Outcome.Open() {
+		if d.Open() {
 			s.Open++
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
@@ -19,7 +21,7 @@ const (
 )
 
 func (s *server) decisions(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "policy", "outcome", "target", "since", "limit")
+	q, err := query(r, "policy", "act", "outcome", "target", "open", "since", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -27,7 +29,11 @@ func (s *server) decisions(w http.ResponseWriter, r *http.Request) error {
 	for _, o := range telemetry.Outcomes {
 		outcomes = append(outcomes, string(o))
 	}
-	if err := oneOf("outcome", q.Get("outcome"), outcomes); err != nil {
+	var acts []string
+	for _, a := range telemetry.Ladder {
+		acts = append(acts, string(a))
+	}
+	if err := errors.Join(oneOf("outcome", q.Get("outcome"), outcomes), oneOf("act", q.Get("act"), acts), oneOf("open", q.Get("open"), []string{"true", "false"})); err != nil {
 		return err
 	}
 	since, err := sinceOf(q.Get("since"), s.Now())
@@ -39,12 +45,24 @@ func (s *server) decisions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list := List[*telemetry.Decision]{APIVersion: APIVersion, Items: []*telemetry.Decision{}}
-	for _, d := range s.Decisions.Decisions() {
-		if !wanted(q.Get("policy"), d.Policy) || !wanted(q.Get("outcome"), string(d.Outcome)) || !concerns(d, q.Get("target")) || d.Time.Before(since) && d.LastSeen.Before(since) {
+	all, from := s.Decisions.Decisions(), 0
+	if cursor := q.Get("cursor"); cursor != "" {
+		if from = 1 + slices.IndexFunc(all, func(d *telemetry.Decision) bool { return d.ID == cursor }); from == 0 {
+			return problem(http.StatusGone, "cursor_gone", "decision %q, which the cursor names, is no longer kept; ask again without cursor", cursor)
+		}
+	}
+	for i, d := range all {
+		if !wanted(q.Get("policy"), d.Policy) || !wanted(q.Get("act"), string(d.Kind)) || !wanted(q.Get("outcome"), string(d.Outcome)) ||
+			!wanted(q.Get("open"), strconv.FormatBool(d.Open())) || !concerns(d, q.Get("target")) || d.Time.Before(since) && d.LastSeen.Before(since) {
 			continue
 		}
-		if list.Total++; len(list.Items) < limit {
+		list.Total++
+		switch {
+		case i < from:
+		case len(list.Items) < limit:
 			list.Items = append(list.Items, d)
+		case list.Next == "":
+			list.Next = list.Items[limit-1].ID
 		}
 	}
 	return respond(w, r, http.StatusOK, list)
@@ -53,7 +71,7 @@ func (s *server) decisions(w http.ResponseWriter, r *http.Request) error {
 // concerns says whether a decision is about a node, a device or a workload, as
 // its target or as a candidate that was weighed.
 func concerns(d *telemetry.Decision, target string) bool {
-	if target == "" || target == d.Target.Node || target == d.Target.UUID || target == string(d.Target.Workload) {
+	if target == "" || target == d.Target.Node || d.Holds(target) || target == string(d.Target.Workload) {
 		return true
 	}
 	for _, c := range d.Candidates {

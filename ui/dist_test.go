@@ -85,3 +85,14 @@ func TestTypes(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestBundleStaysSmall: what a browser fetches before the page is there. It may
+// grow when that is worth it, and not by itself.
+func TestBundleStaysSmall(t *testing.T) {
+	p := newPage()
+	for name, most := range map[string]int{"/page.js": 56 << 10, "/page.css": 5 << 10} {
+		if got := len(p[name].zipped); got == 0 || got > most {
+			t.Errorf("%s has %d bytes compressed, at most %d are allowed", name, got, most)
+		}
+	}
+}

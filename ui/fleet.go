@@ -19,7 +19,7 @@ func (s *server) nodes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := oneOf("state", q.Get("state"), []string{string(cluster.NodeUp), string(cluster.NodeGone), string(cluster.NodeUnknown)}); err != nil {
+	if err := oneOf("state", q.Get("state"), nodeStates); err != nil {
 		return err
 	}
 	now, items := s.Now(), []Node{}
@@ -28,8 +28,10 @@ func (s *server) nodes(w http.ResponseWriter, r *http.Request) error {
 			items = append(items, nodeJSON(n, now))
 		}
 	}
-	return respond(w, r, http.StatusOK, List[Node]{APIVersion, len(items), items})
+	return respond(w, r, http.StatusOK, listOf(items))
 }
+
+var nodeStates = []string{string(cluster.NodeUp), string(cluster.NodeGone), string(cluster.NodeUnknown)}
 
 func wanted(filter, value string) bool { return filter == "" || filter == value }
 
@@ -39,9 +41,13 @@ func (s *server) node(w http.ResponseWriter, r *http.Request) error {
 	}
 	n, ok := s.Fleet.View().Node(r.PathValue("name"))
 	if !ok {
-		return problem(http.StatusNotFound, "not_found", "node %q is not known; %s/nodes lists those that are", r.PathValue("name"), Prefix)
+		return noNode(r)
 	}
 	return respond(w, r, http.StatusOK, nodeJSON(n, s.Now()))
+}
+
+func noNode(r *http.Request) error {
+	return problem(http.StatusNotFound, "not_found", "node %q is not known; %s/nodes lists those that are", r.PathValue("name"), Prefix)
 }
 
 // gpuOrder compares two devices; a value that is not known comes last whatever
@@ -75,7 +81,7 @@ func (s *server) gpus(w http.ResponseWriter, r *http.Request) error {
 	if err := sortGPUs(items, q.Get("sort")); err != nil {
 		return err
 	}
-	return respond(w, r, http.StatusOK, List[GPU]{APIVersion, len(items), items[:min(limit, len(items))]})
+	return respond(w, r, http.StatusOK, List[GPU]{APIVersion: APIVersion, Total: len(items), Items: items[:min(limit, len(items))]})
 }
 
 func (s *server) matchingGPUs(filter func(string) string) []GPU {
@@ -140,41 +146,11 @@ func (s *server) gpu(w http.ResponseWriter, r *http.Request) error {
 		return noGPU(r)
 	}
 	held := holders(s.Decisions.Decisions())[g.UUID]
-	return respond(w, r, http.StatusOK, GPUDetail{gpuJSON(v, n, g, held, now), readingsJSON(g, now)})
+	return respond(w, r, http.StatusOK, GPUDetail{gpuJSON(v, n, g, held, now), membersJSON(g), readingsJSON(g, now)})
 }
 
 func noGPU(r *http.Request) error {
 	return problem(http.StatusNotFound, "not_found", "GPU %q is not known; %s/gpus lists those that are", r.PathValue("uuid"), Prefix)
-}
-
-func (s *server) history(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "since")
-	if err != nil {
-		return err
-	}
-	since, err := sinceOf(q.Get("since"), s.Now())
-	if err != nil {
-		return err
-	}
-	uuid := r.PathValue("uuid")
-	points := s.Fleet.History(uuid)
-	if _, _, ok := s.Fleet.View().GPU(uuid); !ok && len(points) == 0 {
-		return noGPU(r)
-	}
-	from, _ := slices.BinarySearchFunc(points, since, func(p Point, t time.Time) int {
-		if p.At.After(t) {
-			return 1
-		}
-		return -1
-	})
-	items := make([]Instant, 0, len(points)-from)
-	for _, p := range points[from:] {
-		items = append(items, Instant{
-			Time: p.At, Headroom: pointer(p.Headroom), Core: pointer(p.Core), Memory: pointer(p.Memory), Power: pointer(p.Power),
-			Limit: pointer(p.Limit), Utilization: pointer(p.Utilization), Clock: pointer(p.Clock),
-		})
-	}
-	return respond(w, r, http.StatusOK, History{APIVersion, uuid, items})
 }
 
 // sinceOf reads a time, or a duration back from now. Empty is the beginning.
@@ -182,14 +158,7 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, problem(http.StatusBadRequest, "bad_parameter", "since %q: give a time such as 2026-01-31T22:00:00Z, or a duration back from now such as 90m", text)
-	}
-	return t, nil
+	return instant("since", text, now)
 }
 
 func (s *server) workloads(w http.ResponseWriter, r *http.Request) error {
@@ -197,13 +166,13 @@ func (s *server) workloads(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	items := []Workload{}
-	for wl := range s.Fleet.View().Workloads() {
+	v, now, items := s.Fleet.View(), s.Now(), []Workload{}
+	for wl := range v.Workloads() {
 		if wanted(q.Get("owner"), wl.Owner) && wanted(q.Get("kind"), wl.Ref.Kind()) && wanted(q.Get("state"), wl.State) && (q.Get("node") == "" || slices.ContainsFunc(wl.GPUs, func(g *cluster.GPU) bool { return g.Node == q.Get("node") })) {
-			items = append(items, workloadJSON(wl))
+			items = append(items, workloadJSON(v, wl, now))
 		}
 	}
-	return respond(w, r, http.StatusOK, List[Workload]{APIVersion, len(items), items})
+	return respond(w, r, http.StatusOK, listOf(items))
 }
 
 func (s *server) workload(w http.ResponseWriter, r *http.Request) error {
@@ -211,11 +180,12 @@ func (s *server) workload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ref := telemetry.WorkloadRef(r.PathValue("ref"))
-	wl, ok := s.Fleet.View().Workload(ref)
+	v := s.Fleet.View()
+	wl, ok := v.Workload(ref)
 	if !ok {
 		return noWorkload(ref)
 	}
-	return respond(w, r, http.StatusOK, workloadJSON(wl))
+	return respond(w, r, http.StatusOK, workloadJSON(v, wl, s.Now()))
 }
 
 func noWorkload(ref telemetry.WorkloadRef) error {

@@ -3,6 +3,7 @@ package ui
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,6 +15,8 @@ const Prefix = "/api/evenkeel/v1"
 type server struct {
 	Options
 	hub *hub
+	// patience is how long a write of a stream may hang.
+	patience time.Duration
 }
 
 // route is one path of the API. The list of routes and openapi.yaml are
@@ -27,14 +30,19 @@ func (s *server) routes() []route {
 	return []route{
 		{"GET", "/nodes", s.nodes},
 		{"GET", "/nodes/{name}", s.node},
+		{"GET", "/nodes/{name}/history", s.nodeHistory},
 		{"GET", "/gpus", s.gpus},
 		{"GET", "/gpus/{uuid}", s.gpu},
-		{"GET", "/gpus/{uuid}/history", s.history},
+		{"GET", "/gpus/{uuid}/history", s.gpuHistory},
+		{"GET", "/history", s.fleetHistory},
+		{"GET", "/observations", s.observations},
+		{"GET", "/observations/{node}", s.observation},
 		{"GET", "/workloads", s.workloads},
 		{"GET", "/workloads/{ref...}", s.workload},
 		{"GET", "/decisions", s.decisions},
 		{"GET", "/decisions/{id}", s.decision},
 		{"GET", "/decisions/{id}/explain", s.explainDecision},
+		{"GET", "/alerts", s.alerts},
 		{"GET", "/explain/workload/{ref...}", s.explainWorkload},
 		{"GET", "/explain/nothing", s.explainNothing},
 		{"GET", "/plan", s.plan},
@@ -48,14 +56,22 @@ func (s *server) routes() []route {
 // Handler serves the page at / and the API under Prefix. Streams end with
 // their request's context: a server that shuts down cancels its BaseContext,
 // or closes what is still open.
-func Handler(o Options) http.Handler {
+func Handler(o Options) http.Handler { return newServer(o).handler() }
+
+func newServer(o Options) *server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &server{Options: o, hub: newHub(o)}
+	if o.Streams == nil {
+		o.Streams = uncounted{}
+	}
+	return &server{Options: o, hub: newHub(o), patience: streamWrite}
+}
+
+func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	allowed := map[string][]string{}
 	for _, r := range s.routes() {
@@ -91,7 +107,12 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
+// methodNotAllowed answers with what is possible; where there is GET there is HEAD.
 func methodNotAllowed(methods []string) func(http.ResponseWriter, *http.Request) error {
+	methods = slices.Clone(methods)
+	if at := slices.Index(methods, http.MethodGet); at >= 0 {
+		methods = slices.Insert(methods, at+1, http.MethodHead)
+	}
 	allow := strings.Join(methods, ", ")
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", allow)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,9 +26,35 @@ var testTime = time.Date(2026, 11, 30, 3, 12, 0, 0, time.UTC)
 // serve runs the handler over a sample fleet whose clock stands still.
 func serve(t *testing.T, fleet *sample, control Control) *httptest.Server {
 	t.Helper()
-	web := httptest.NewServer(Handler(Options{Fleet: fleet, Decisions: fleet, Control: control, Brakes: brakes{}, Version: "v9", Now: func() time.Time { return testTime }}))
+	return serveWith(t, Options{Fleet: fleet, Decisions: fleet, Control: control, Brakes: brakes{}, Version: "v9"})
+}
+
+func serveWith(t *testing.T, o Options) *httptest.Server {
+	t.Helper()
+	o.Now = func() time.Time { return testTime }
+	web := httptest.NewServer(Handler(o))
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
 	return web
+}
+
+// ruled is what rules said at one time.
+type ruled []RuleAlert
+
+func (r ruled) Alerts() []RuleAlert { return r }
+
+// ruledFleet has an alert of each kind.
+func ruledFleet(fleet *sample) ruled { return ruledAt(fleet, testTime) }
+
+func ruledAt(fleet *sample, testTime time.Time) ruled {
+	hot := fleet.devices[3]
+	return ruled{
+		{Rule: "Watchdog", Firing: true, Since: testTime.Add(-time.Hour), FiredAt: testTime.Add(-time.Hour), Value: 1, Labels: map[string]string{"alertname": "Watchdog", "severity": "none"}, Annotations: map[string]string{"summary": "Alerting works"}},
+		{Rule: "GPUNodeClockSkew", Since: testTime.Add(-time.Minute), Value: 1.5, Labels: map[string]string{"alertname": "GPUNodeClockSkew", "severity": "warning", "node": hot.node}, Annotations: map[string]string{"summary": "Clock of " + hot.node + " is off by 1.5 s"}},
+		{Rule: "GPUThermalHeadroomLow", Firing: true, Since: testTime.Add(-9 * time.Minute), FiredAt: testTime.Add(-4 * time.Minute), Value: 3.25, Labels: map[string]string{"alertname": "GPUThermalHeadroomLow", "severity": "warning", "component": "thermal", "node": hot.node}, Annotations: map[string]string{"summary": "The hottest GPU on " + hot.node + " is 3.2 °C from slowing down"}},
+		{Rule: "GPUMissing", Firing: true, Since: testTime.Add(-8 * time.Minute), FiredAt: testTime.Add(-7 * time.Minute), Value: math.NaN(), Labels: map[string]string{"alertname": "GPUMissing", "severity": "critical", "node": hot.node, "uuid": hot.uuid}, Annotations: map[string]string{
+			"summary": "GPU " + hot.uuid + " is gone from " + hot.node, "description": "It was there and does not answer.", "runbook_url": "docs/runbooks/GPUMissing.md", "first_check": "evenkeel get gpus -l node=" + hot.node,
+		}},
+	}
 }
 
 // brakes is a rebalancer with a breaker open and acts paused.
@@ -105,8 +132,10 @@ func everything(t *testing.T) *sample {
 	}
 	full := &telemetry.Decision{}
 	fill(reflect.ValueOf(full).Elem(), "", words)
-	full.Target.UUID = fleet.devices[0].uuid // it is open, so that it holds the device
-	fleet.decisions = append(fleet.decisions, full)
+	open := *full
+	open.ID, open.Ended, open.Act = "d-000001", time.Time{}, nil
+	open.Target.UUID = fleet.devices[0].uuid // it is open, so that it holds the device
+	fleet.decisions = append(fleet.decisions, full, &open)
 	var nodes []*cluster.Node
 	for n := range fleet.view.Nodes() {
 		nodes = append(nodes, n)
@@ -115,7 +144,7 @@ func everything(t *testing.T) *sample {
 	for w := range fleet.view.Workloads() {
 		workloads = append(workloads, w)
 	}
-	nodes[0].DriverFault, nodes[0].Unschedulable = "driver not loaded", true
+	nodes[0].DriverFault, nodes[0].Unschedulable, nodes[0].Doubt = "driver not loaded", true, "another machine speaks for it: boot id b-1 and b-2"
 	nodes[2].GPUs[1].DoubtfulIdentity = true
 	fleet.view = cluster.NewView(testTime, nodes, workloads)
 	return fleet
@@ -123,20 +152,28 @@ func everything(t *testing.T) *sample {
 
 func TestAnswersAreAsDescribed(t *testing.T) {
 	fleet, s := everything(t), readSpec(t)
-	web := serve(t, fleet, leader{})
+	web := serveWith(t, Options{Fleet: fleet, Decisions: fleet, Control: leader{}, Brakes: brakes{}, Version: "v9", Alerts: ruledFleet(fleet), Past: newPast(t, fleet, 16)})
+	off := serve(t, fleet, nil)
 	uuid, hung := fleet.devices[0].uuid, fleet.devices[9].uuid
 	target := url.PathEscape(fleet.decisions[0].Target.UUID)
 	for _, c := range []struct{ path, described string }{
 		{"/nodes", ""}, {"/nodes?state=gone", "/nodes"}, {"/nodes/" + fleet.devices[0].node, "/nodes/{name}"},
-		{"/gpus", ""}, {"/gpus?sort=headroom&limit=3", "/gpus"}, {"/gpus/" + uuid, "/gpus/{uuid}"}, {"/gpus/" + hung, "/gpus/{uuid}"}, {"/gpus/" + target, "/gpus/{uuid}"},
+		{"/gpus", ""}, {"/gpus?sort=headroom&limit=3", "/gpus"}, {"/gpus/" + uuid, "/gpus/{uuid}"}, {"/gpus/" + hung, "/gpus/{uuid}"}, {"/gpus/" + fleet.devices[6].uuid, "/gpus/{uuid}"}, {"/gpus/" + target, "/gpus/{uuid}"},
 		{"/gpus/" + uuid + "/history", "/gpus/{uuid}/history"}, {"/workloads", ""}, {"/workloads/" + string(workloadRef(0)), "/workloads/{ref}"},
 		{"/decisions", ""}, {"/decisions?limit=1000", "/decisions"}, {"/decisions/d-000000", "/decisions/{id}"}, {"/decisions/" + fleet.decisions[0].ID, "/decisions/{id}"},
+		{"/gpus/" + uuid + "/history?from=1h", "/gpus/{uuid}/history"}, {"/nodes/" + fleet.devices[0].node + "/history?from=30m", "/nodes/{name}/history"}, {"/history?from=1h", "/history"},
+		{"off/gpus/" + uuid + "/history?from=1h", "/gpus/{uuid}/history"},
+		{"/observations?limit=3", "/observations"}, {"/observations/" + fleet.devices[0].node, "/observations/{node}"}, {"/decisions?limit=1", "/decisions"}, {"/alerts", ""},
 		{"/plan", ""}, {"/snapshot", ""}, {"/nothing", "error"}, {"/gpus?sort=beauty", "error"},
 	} {
 		if c.described == "" {
 			c.described = c.path
 		}
-		a := ask(t, "GET", web.URL+Prefix+c.path, "")
+		base, path := web.URL, c.path
+		if rest, without := strings.CutPrefix(path, "off"); without {
+			base, path = off.URL, rest
+		}
+		a := ask(t, "GET", base+Prefix+path, "")
 		var schema any
 		if c.described == "error" {
 			schema = map[string]any{"$ref": "#/components/schemas/Error"}
@@ -149,6 +186,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		}
 		bad := s.check(c.path, schema.(map[string]any), decode(t, a.body))
 		for _, b := range bad[:min(10, len(bad))] {
+			t.Error(b)
+		}
+	}
+	for _, e := range lastWords(t, fleet) {
+		for _, b := range s.check("stream", map[string]any{"$ref": "#/components/schemas/" + e.name}, decode(t, e.data)) {
 			t.Error(b)
 		}
 	}
@@ -177,7 +219,17 @@ func TestSpecIsClosed(t *testing.T) {
 			}
 		}
 	}
-	for word, lists := range map[string]any{"Outcome": telemetry.Outcomes, "ActKind": telemetry.Ladder, "ThrottleReason": telemetry.ThrottleReasons, "GPUState": rowStates} {
+	for word, lists := range map[string]any{
+		"Outcome": telemetry.Outcomes, "ActKind": telemetry.Ladder, "ThrottleReason": telemetry.ThrottleReasons, "GPUState": rowStates,
+		"HostVerdictName": cluster.HostVerdicts[:],
+		"IdleCause":       []string{cluster.IdleNoProcess, cluster.IdleFinishedHolding, cluster.IdleWaitingData, cluster.IdleWaitingNetwork, cluster.IdleCPUStarved, cluster.IdleThrottled, cluster.IdleUnknown},
+		"ContentionKind":  []string{cluster.ContentionNeighbour, cluster.ContentionNVLink, cluster.ContentionNetwork},
+		"FabricState":     []string{cluster.FabricOK, cluster.FabricDegraded, cluster.FabricErrors, cluster.FabricNotReady, cluster.FabricUnconnected, cluster.FabricUnknown},
+		"HealthClass": []string{
+			cluster.HealthOK, cluster.HealthWatch, cluster.HealthDegraded, cluster.HealthResetNeeded, cluster.HealthDrainNeeded, cluster.HealthLost, cluster.HealthHung,
+			cluster.HealthAbsent, cluster.HealthDoubtful, cluster.HealthUnknown,
+		},
+	} {
 		var want []string
 		for v := reflect.ValueOf(lists); len(want) < v.Len(); {
 			want = append(want, v.Index(len(want)).String())
@@ -328,7 +380,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"GET", "/explain/workload/k8s:a", "", 400, "bad_reference", "want k8s:"},
 		{"GET", "/decisions/d-9", "", 404, "not_found", "/decisions lists"},
 		{"POST", "/gpus", "", 405, "method_not_allowed", "use GET"},
-		{"DELETE", "/plan", "", 405, "method_not_allowed", "use GET, POST"},
+		{"DELETE", "/plan", "", 405, "method_not_allowed", "use GET, HEAD, POST"},
 		{"GET", "/gpus?sort=beauty", "", 400, "bad_parameter", "headroom, temperature"},
 		{"GET", "/gpus?limit=0", "", 400, "bad_parameter", "from 1 to"},
 		{"GET", "/gpus?state=ill", "", 400, "bad_parameter", "unknown, ok, hung"},

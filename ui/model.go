@@ -9,11 +9,17 @@ import (
 // APIVersion names the shape of every answer.
 const APIVersion = "evenkeel/v1"
 
-// List is a list of the API. Total counts what matched, before the limit.
+// List is a list of the API. Total counts what matched, before the limit. Next,
+// given as cursor, continues the list.
 type List[T any] struct {
 	APIVersion string `json:"apiVersion"`
 	Total      int    `json:"total"`
+	Next       string `json:"next,omitempty"`
 	Items      []T    `json:"items"`
+}
+
+func listOf[T any](items []T) List[T] {
+	return List[T]{APIVersion: APIVersion, Total: len(items), Items: items}
 }
 
 // Node is a node as the API shows it. What is not known is absent.
@@ -39,8 +45,17 @@ type Node struct {
 	SkewSeconds       float64           `json:"clock_skew_seconds"`
 	ClockSynchronized bool              `json:"clock_synchronized"`
 	DriverFault       string            `json:"driver_fault,omitempty"`
+	Doubt             string            `json:"doubt,omitempty"`
+	BootID            string            `json:"boot_id,omitempty"`
+	Incarnation       uint64            `json:"incarnation,omitempty,string"`
+	Since             time.Time         `json:"since,omitzero"`
+	Heard             time.Time         `json:"heard,omitzero"`
+	Inlet             *float64          `json:"inlet_celsius,omitempty"`
+	Air               *float64          `json:"air_celsius,omitempty"`
+	Host              []HostVerdict     `json:"host"`
 	Unschedulable     bool              `json:"unschedulable,omitempty"`
 	Marks             map[string]string `json:"marks,omitempty"`
+	Sources           []string          `json:"sources,omitempty"`
 }
 
 // GPU is a device as the API shows it. What is not known is absent; Fresh says
@@ -59,7 +74,9 @@ type GPU struct {
 	Fresh             bool           `json:"fresh"`
 	SampledAt         time.Time      `json:"sampled_at,omitzero"`
 	AgeSeconds        *float64       `json:"age_seconds,omitempty"`
+	Generation        uint64         `json:"generation,omitempty"`
 	DoubtfulIdentity  bool           `json:"doubtful_identity,omitempty"`
+	Doubt             string         `json:"doubt,omitempty"`
 	HungCall          string         `json:"hung_call,omitempty"`
 	HungSeconds       float64        `json:"hung_seconds,omitempty"`
 	Headroom          *float64       `json:"headroom_celsius,omitempty"`
@@ -78,24 +95,12 @@ type GPU struct {
 	MemoryTotal       *float64       `json:"memory_total_bytes,omitempty"`
 	Throttle          []string       `json:"throttle"`
 	Capped            bool           `json:"capped"`
+	Resistance        *float64       `json:"thermal_resistance_celsius_per_watt,omitempty"`
+	TimeConstant      *float64       `json:"thermal_time_constant_seconds,omitempty"`
+	Base              *float64       `json:"base_temperature_celsius,omitempty"`
 	HeldBy            []string       `json:"held_by,omitempty"`
-	Health            *Health        `json:"health,omitempty"`
-	Idle              *Idle          `json:"idle,omitempty"`
 	Workloads         []WorkloadName `json:"workloads"`
-}
-
-// Health is the judged health of a device.
-type Health struct {
-	Class  string  `json:"class"`
-	Score  float64 `json:"score"`
-	Reason string  `json:"reason,omitempty"`
-}
-
-// Idle says since when a device is idle, and why.
-type Idle struct {
-	Since    time.Time `json:"since"`
-	Cause    string    `json:"cause,omitempty"`
-	Evidence []string  `json:"evidence,omitempty"`
+	Verdicts
 }
 
 // WorkloadName is a workload with its owner.
@@ -107,6 +112,7 @@ type WorkloadName struct {
 // GPUDetail is a device with every value that is known of it.
 type GPUDetail struct {
 	GPU
+	Members  []Member  `json:"members"`
 	Readings []Reading `json:"readings"`
 }
 
@@ -123,8 +129,11 @@ type Reading struct {
 // Workload is a workload with the devices it holds.
 type Workload struct {
 	telemetry.InventoryWorkload
-	Source string    `json:"source,omitempty"`
-	GPUs   []GPUName `json:"gpus"`
+	Name     string           `json:"name,omitempty"`
+	Source   string           `json:"source,omitempty"`
+	Seen     time.Time        `json:"seen,omitzero"`
+	GPUs     []GPUName        `json:"gpus"`
+	Verdicts WorkloadVerdicts `json:"verdicts"`
 }
 
 // GPUName is a device with its place.
@@ -132,26 +141,8 @@ type GPUName struct {
 	UUID     string   `json:"uuid"`
 	Node     string   `json:"node"`
 	Index    int      `json:"index"`
+	State    string   `json:"state"`
 	Headroom *float64 `json:"headroom_celsius,omitempty"`
-}
-
-// History is the kept past of a device, oldest first.
-type History struct {
-	APIVersion string    `json:"apiVersion"`
-	UUID       string    `json:"uuid"`
-	Items      []Instant `json:"items"`
-}
-
-// Instant is one sample of a device's past.
-type Instant struct {
-	Time        time.Time `json:"time"`
-	Headroom    *float64  `json:"headroom_celsius,omitempty"`
-	Core        *float64  `json:"temperature_core_celsius,omitempty"`
-	Memory      *float64  `json:"temperature_memory_celsius,omitempty"`
-	Power       *float64  `json:"power_watts,omitempty"`
-	Limit       *float64  `json:"power_limit_watts,omitempty"`
-	Utilization *float64  `json:"utilization_ratio,omitempty"`
-	Clock       *float64  `json:"sm_clock_hertz,omitempty"`
 }
 
 // Summary is the fleet in numbers.
@@ -172,6 +163,8 @@ type Summary struct {
 	Paused    string             `json:"paused,omitempty"` // disruptive or all
 	PausedBy  string             `json:"paused_by,omitempty"`
 	Breakers  []OpenBreaker      `json:"breakers_open,omitempty"`
+	Past      string             `json:"past"`             // memory or store
+	Alerts    *AlertCount        `json:"alerts,omitempty"` // absent where no rules are evaluated
 	Version   string             `json:"version,omitempty"`
 }
 
@@ -197,9 +190,10 @@ type DecisionLine struct {
 }
 
 // Update is one event of the stream. A snapshot has every part; a change has
-// the parts that changed.
+// the parts that changed, and in Gone the decisions that are no longer told of.
 type Update struct {
 	APIVersion      string         `json:"apiVersion,omitempty"`
+	ID              string         `json:"id"`
 	Time            time.Time      `json:"time"`
 	Summary         *Summary       `json:"summary,omitempty"`
 	Columns         []string       `json:"columns,omitempty"`
@@ -210,6 +204,7 @@ type Update struct {
 	Rows            []Row          `json:"rows,omitempty"`
 	Placements      []Placement    `json:"placements,omitempty"`
 	Decisions       []DecisionLine `json:"decisions,omitempty"`
+	Gone            []string       `json:"decisions_gone,omitempty"`
 }
 
 // NodePlace is where a node stands and whether it is heard.

@@ -13,6 +13,12 @@ type Options struct {
 	Brakes Brakes
 	// Control may be nil: what needs the leader then answers that none is there.
 	Control Control
+	// Past may be nil: then the last ten minutes are all there is.
+	Past Past
+	// Alerts may be nil: then no rules are evaluated here, and the API says so.
+	Alerts Alerts
+	// Streams may be nil: then nobody counts them.
+	Streams Streams
 	// Version is shown at the foot of the page.
 	Version string
 	// Now is the clock; time.Now if nil.

@@ -10,11 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/evenkeel-gpu/evenkeel/cluster"
+	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
 // leader answers the two verbs as a leader with nothing to do would.
@@ -56,18 +60,18 @@ func TestPage(t *testing.T) {
 }
 
 func drivePage(t *testing.T, gpus int) {
-	fleet := newSample(gpus, time.Now().Truncate(time.Second), 10*time.Minute)
+	now := time.Now().Truncate(time.Second)
+	fleet := newSample(gpus, now, 10*time.Minute)
 	fleet.run(t)
-	handler := Handler(Options{Fleet: fleet, Decisions: fleet, Control: leader{}, Version: "test"})
-	var stopped atomic.Bool
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if stopped.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		handler.ServeHTTP(w, r)
-	}))
+	o := Options{Fleet: fleet, Decisions: fleet, Control: leader{}, Version: "test"}
+	if gpus == 32 {
+		o.Past, o.Alerts = newPastTo(t, fleet, gpus, now), ruledAt(fleet, now)
+	}
+	p := &process{options: o}
+	p.start()
+	web := httptest.NewServer(p)
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
-	control := httptest.NewServer(pageControl(fleet, web, &stopped))
+	control := httptest.NewServer(pageControl(fleet, web, p))
 	t.Cleanup(control.Close)
 
 	args := []string{filepath.Join("web", "test", "page.mjs"), web.URL, control.URL, strconv.Itoa(gpus)}
@@ -86,8 +90,28 @@ func drivePage(t *testing.T, gpus int) {
 	}
 }
 
+// process is a collector as a browser sees it: it answers, does not, or is
+// another one.
+type process struct {
+	options Options
+	handler atomic.Pointer[http.Handler]
+}
+
+func (p *process) start() {
+	h := Handler(p.options)
+	p.handler.Store(&h)
+}
+
+func (p *process) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := p.handler.Load()
+	if h == nil {
+		panic(http.ErrAbortHandler)
+	}
+	(*h).ServeHTTP(w, r)
+}
+
 // pageControl lets the browser's script move the fleet and break the stream.
-func pageControl(fleet *sample, web *httptest.Server, stopped *atomic.Bool) http.Handler {
+func pageControl(fleet *sample, web *httptest.Server, p *process) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /overheat", func(w http.ResponseWriter, _ *http.Request) {
 		before := fleet.Decisions()
@@ -114,10 +138,21 @@ func pageControl(fleet *sample, web *httptest.Server, stopped *atomic.Bool) http
 	}
 	mux.HandleFunc("POST /freeze", freeze(true))
 	mux.HandleFunc("POST /thaw", freeze(false))
+	var kept *http.Handler
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) {
-		stopped.Store(true)
+		kept = p.handler.Swap(nil)
 		web.CloseClientConnections()
 	})
-	mux.HandleFunc("POST /start", func(http.ResponseWriter, *http.Request) { stopped.Store(false) })
+	mux.HandleFunc("POST /start", func(http.ResponseWriter, *http.Request) { p.handler.Store(kept) })
+	mux.HandleFunc("POST /restart", func(http.ResponseWriter, *http.Request) {
+		p.handler.Store(nil)
+		web.CloseClientConnections()
+		fleet.mu.Lock()
+		fleet.devices[len(fleet.devices)-1].state = cluster.GPULost
+		fleet.decisions = slices.DeleteFunc(slices.Clone(fleet.decisions), func(d *telemetry.Decision) bool { return d.Target.UUID != fleet.devices[0].uuid })
+		fleet.mu.Unlock()
+		time.Sleep(2500 * time.Millisecond) // as long as a process takes to start
+		p.start()
+	})
 	return mux
 }

@@ -39,9 +39,9 @@ func take(o Options) *picture {
 }
 
 // snapshot is the whole picture.
-func (p *picture) snapshot(now time.Time) *Update {
+func (p *picture) snapshot(id string, now time.Time) *Update {
 	u := &Update{
-		APIVersion: APIVersion, Time: now, Summary: p.summary, Columns: rowColumns, States: rowStates, ThrottleReasons: telemetry.ThrottleReasons,
+		APIVersion: APIVersion, ID: id, Time: now, Summary: p.summary, Columns: rowColumns, States: rowStates, ThrottleReasons: telemetry.ThrottleReasons,
 		Nodes: p.nodes, GPUs: p.gpus, Rows: p.rows,
 	}
 	for i, w := range p.placements {
@@ -78,20 +78,32 @@ func (p *picture) since(old *picture, now time.Time) (u *Update, same bool) {
 			u.Placements = append(u.Placements, Placement{i, p.placements[i]})
 		}
 	}
-	// A changed decision is a new value, so that comparing pointers suffices.
-	seen := make(map[*telemetry.Decision]bool, len(old.decisions))
-	for _, d := range old.decisions {
-		seen[d] = true
-	}
-	for _, d := range p.decisions {
-		if !seen[d] {
-			u.Decisions = append(u.Decisions, decisionLine(d))
-		}
-	}
-	if len(u.Nodes)+len(u.Rows)+len(u.Placements)+len(u.Decisions) == 0 && p.summary.equal(old.summary) {
+	u.Decisions, u.Gone = decided(old.decisions, p.decisions)
+	if len(u.Nodes)+len(u.Rows)+len(u.Placements)+len(u.Decisions)+len(u.Gone) == 0 && p.summary.equal(old.summary) {
 		return nil, true
 	}
 	return u, true
+}
+
+// decided is which decisions are new or changed, and which are no longer told
+// of. A changed decision is a new value, so that comparing pointers suffices.
+func decided(old, now []*telemetry.Decision) (changed []DecisionLine, gone []string) {
+	seen, kept := make(map[*telemetry.Decision]bool, len(old)), make(map[string]bool, len(now))
+	for _, d := range old {
+		seen[d] = true
+	}
+	for _, d := range now {
+		kept[d.ID] = true
+		if !seen[d] {
+			changed = append(changed, decisionLine(d))
+		}
+	}
+	for _, d := range old {
+		if !kept[d.ID] {
+			gone = append(gone, d.ID)
+		}
+	}
+	return changed, gone
 }
 
 // equal leaves the time of the View out: a heartbeat carries it.
@@ -102,7 +114,11 @@ func (s *Summary) equal(o *Summary) bool {
 	states := maps.Equal(a.States, b.States)
 	return hottest && states && a.Nodes == b.Nodes && a.NodesUp == b.NodesUp && a.GPUs == b.GPUs && a.Coverage == b.Coverage &&
 		a.Capped == b.Capped && a.Slowed == b.Slowed && equalNumbers(a.Power, b.Power) && a.Workloads == b.Workloads && a.Decisions == b.Decisions && a.Open == b.Open &&
-		a.Paused == b.Paused && a.PausedBy == b.PausedBy && slices.Equal(a.Breakers, b.Breakers)
+		a.Paused == b.Paused && a.PausedBy == b.PausedBy && slices.Equal(a.Breakers, b.Breakers) && equalAlerts(a.Alerts, b.Alerts)
+}
+
+func equalAlerts(a, b *AlertCount) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
 func equalNumbers(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }

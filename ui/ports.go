@@ -13,8 +13,8 @@ type Fleet interface {
 	// View is the newest View, never nil. It is asked for at most once a second
 	// by the stream and once by each request.
 	View() *cluster.View
-	// History lists what is kept of a GPU, oldest first; nothing for a GPU that
-	// is not known. The caller does not change it.
+	// History lists what is kept of a GPU's last ten minutes, oldest first;
+	// nothing for a GPU that is not known. The caller does not change it.
 	History(uuid string) []Point
 	// Changes returns a channel that holds a token after the View or a decision
 	// has changed, until ctx ends. Tokens coalesce: a sender never waits.
@@ -31,6 +31,72 @@ type Point struct {
 	Limit       cluster.Opt // watts
 	Utilization cluster.Opt // ratio
 	Clock       cluster.Opt // hertz, of the multiprocessors
+}
+
+// Past is what is kept of the fleet beyond the last ten minutes, as series that
+// PromQL can ask for by the names of the metric catalogue.
+type Past interface {
+	// Range evaluates an expression at from, and each step later until to.
+	Range(ctx context.Context, query string, from, to time.Time, step time.Duration) ([]Series, error)
+	// Every is how often samples are taken.
+	Every() time.Duration
+}
+
+// Series is one series of a Range, oldest sample first.
+type Series struct {
+	Labels  map[string]string
+	Samples []Sample
+}
+
+// Sample is one value of a series.
+type Sample struct {
+	At time.Time
+	V  float64
+}
+
+// Streams counts the readers of the stream.
+type Streams interface {
+	// Open is told how many there are when that changes.
+	Open(n int)
+	// Ended is told of each that was not ended by its reader.
+	Ended(why StreamEnded)
+}
+
+// StreamEnded is why a stream was ended or refused.
+type StreamEnded string
+
+// Why streams are ended or refused.
+const (
+	StreamSlow StreamEnded = "slow" // it fell behind
+	StreamHung StreamEnded = "hung" // it took nothing
+	StreamFull StreamEnded = "full" // all places were taken
+)
+
+// StreamEndings are all of them, for pre-created series.
+var StreamEndings = []StreamEnded{StreamSlow, StreamHung, StreamFull}
+
+// uncounted is for whoever does not count.
+type uncounted struct{}
+
+func (uncounted) Open(int)          {}
+func (uncounted) Ended(StreamEnded) {}
+
+// Alerts is what the rules say now.
+type Alerts interface {
+	// Alerts lists the alerts that are pending or firing. The caller does not
+	// change them.
+	Alerts() []RuleAlert
+}
+
+// RuleAlert is one alert of one rule.
+type RuleAlert struct {
+	Rule        string
+	Firing      bool      // else pending: not for long enough yet
+	Since       time.Time // when its expression began to hold
+	FiredAt     time.Time // zero while pending
+	Value       float64
+	Labels      map[string]string // with those of the rule
+	Annotations map[string]string // filled in
 }
 
 // Decisions is the journal as folded: each decision as it stands now.

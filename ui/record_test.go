@@ -8,8 +8,6 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
 
-func number(v float64) *float64 { return &v }
-
 // fullDecision is the record of a cap as the engine would write it.
 func fullDecision(id string, d *device, now time.Time, found float64) *telemetry.Decision {
 	target := telemetry.Target{Node: d.node, UUID: d.uuid, Generation: 1}
@@ -67,7 +65,7 @@ func workloadRef(job int) telemetry.WorkloadRef {
 // fullWorkload is a workload with everything that inventory can say of one.
 func fullWorkload(job int, now time.Time) *cluster.Workload {
 	room := 1
-	return &cluster.Workload{Source: "k8s-lab", InventoryWorkload: telemetry.InventoryWorkload{
+	return &cluster.Workload{Source: "k8s-lab", Name: "python3", Seen: now.Add(-time.Hour), InventoryWorkload: telemetry.InventoryWorkload{
 		Ref: workloadRef(job), Owner: "vision", Tenant: "research", Priority: 50, Gang: fmt.Sprintf("train-%d", job), GangSize: 2, State: "running",
 		Members:   []telemetry.WorkloadMember{{ID: fmt.Sprintf("pod-%d", job), Node: "gpu-a01-01", GPUs: []string{"GPU-1"}}},
 		Requests:  telemetry.Requests{GPUs: 8, MIGProfile: "7g.80gb", MemoryBytes: 80 << 30, Model: "H100", Share: 1},

@@ -185,7 +185,7 @@ func (s *sample) publish() {
 	var list []*cluster.Node
 	jobs := map[int]*cluster.Workload{}
 	var workloads []*cluster.Workload
-	for _, d := range s.devices {
+	for place, d := range s.devices {
 		n := nodes[d.node]
 		if n == nil {
 			n = &cluster.Node{
@@ -196,9 +196,10 @@ func (s *sample) publish() {
 			if d.silent {
 				n.State, n.Seen = cluster.NodeGone, s.now.Add(-4*time.Minute)
 			}
+			hosted(n, len(list), s.now)
 			nodes[d.node], list = n, append(list, n)
 		}
-		g := s.gpu(d)
+		g := s.gpu(d, place)
 		n.GPUs = append(n.GPUs, g)
 		if d.job < 0 {
 			continue
@@ -223,7 +224,7 @@ func (s *sample) publish() {
 	}
 }
 
-func (s *sample) gpu(d *device) *cluster.GPU {
+func (s *sample) gpu(d *device, place int) *cluster.GPU {
 	g := cluster.GPU{
 		UUID: d.uuid, Node: d.node, PCI: fmt.Sprintf("0000:%02x:00.0", 0x17+d.index*9), Index: d.index, Model: "NVIDIA H100 80GB HBM3", Arch: "hopper", Driver: "580.95.05",
 		State: d.state, Generation: 1, Health: "ok", HealthScore: 1, RCPerW: cluster.Some(d.heat), TauS: cluster.Some(25),
@@ -232,7 +233,7 @@ func (s *sample) gpu(d *device) *cluster.GPU {
 	if len(d.points) == 0 { // never answered, or not for as long as is kept
 		if d.state == cluster.GPUHung {
 			g.HungCall, g.HungFor = "nvmlDeviceGetPowerUsage", 95*time.Second
-			g.Health, g.HealthScore, g.HealthReason = "failed", 0, "driver call does not return"
+			g.Health, g.HealthScore, g.HealthReason = cluster.HealthHung, 0, "driver call does not return"
 		}
 		return cluster.NewGPU(g)
 	}
@@ -244,6 +245,7 @@ func (s *sample) gpu(d *device) *cluster.GPU {
 	if d.job < 0 {
 		g.IdleSince, g.IdleCause, g.IdleEvidence = s.now.Add(-40*time.Minute), "no_process", []string{"no process on the device"}
 	}
+	judged(&g, d, place, s.now)
 	reading := func(id telemetry.ID, v float64) cluster.Reading {
 		return cluster.Reading{ID: id, V: v, At: p.At.Add(-150 * time.Millisecond), Quality: telemetry.Quality_QUALITY_OK}
 	}

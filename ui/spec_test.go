@@ -266,3 +266,10 @@ func unmarshal(t *testing.T, data []byte, v any) {
 		t.Fatalf("%v in %.200s", err, data)
 	}
 }
+
+// decodeSome reads the id of an update whose rows travel as arrays.
+func decodeSome(data []byte, id *string) error {
+	return json.Unmarshal(data, &struct {
+		ID *string `json:"id"`
+	}{id})
+}

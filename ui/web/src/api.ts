@@ -46,7 +46,7 @@ export interface Violation {
   evidence?: Evidence[]
 }
 
-export interface Candidate { workload: string; owner?: string; priority: number; share: number; note?: string }
+export interface Candidate { workload: string; owner?: string; name?: string; priority: number; share: number; note?: string }
 
 export interface Refusal { reason: string; target: Target; act?: string; have?: number; need?: number; unit?: string; until?: string; text: string }
 
@@ -74,7 +74,7 @@ export interface Receipt {
   lease_until?: string
 }
 
-export interface StepRecord { step: { id: string; kind: string; backend: string; target: Target }; receipt?: Receipt }
+export interface StepRecord { step: { id: string; kind: string; backend: string; target: Target; params: { signal?: string; grace?: string; message?: string } }; receipt?: Receipt }
 
 export interface Decision extends DecisionLine {
   policy_revision?: string
@@ -87,7 +87,7 @@ export interface Decision extends DecisionLine {
   alternatives?: Alternative[]
   refusals?: Refusal[]
   refusal_counts?: Record<string, number>
-  chosen?: { summary: string; lease?: string }
+  chosen?: { summary: string; lease?: string; gpus?: string[] }
   predicted?: Effect
   steps?: StepRecord[]
   observed?: Effect
@@ -99,6 +99,26 @@ export interface Decision extends DecisionLine {
 export interface WorkloadName { ref: string; owner?: string }
 
 export interface Reading { metric: string; labels?: Record<string, string>; value: number; unit?: string; age_seconds?: number; quality: string }
+
+export interface Health { class: string; score: number; reason?: string; since?: string; evidence?: string[] }
+export interface Idle { since?: string; cause: string; evidence?: string[] }
+export interface Contention { kind: string; ratio: number; with?: string[]; since?: string; evidence?: string[] }
+export interface Fabric { state: string; links_up: number; links_expected: number; saturation_ratio?: number; errors_per_second?: number; since?: string; evidence?: string[] }
+export interface Member { id: string; kind: string; name?: string; gi?: number; workload?: string; owner?: string }
+export interface HostVerdict { name: string; holds: boolean; value?: number; evidence?: string; since?: string }
+
+/** NodeDetail is what the page uses of a node. */
+export interface NodeDetail { name: string; state: string; doubt?: string; gpus_expected: number; gpus_fresh: number; inlet_celsius?: number; host: HostVerdict[] }
+
+export interface Alert {
+  name: string
+  state: 'firing' | 'pending'
+  severity?: string
+  since: string
+  summary?: string
+  runbook_url?: string
+  labels: Record<string, string>
+}
 
 export interface GPUDetail {
   uuid: string
@@ -114,7 +134,7 @@ export interface GPUDetail {
   fresh: boolean
   sampled_at?: string
   age_seconds?: number
-  doubtful_identity?: boolean
+  doubt?: string
   hung_call?: string
   hung_seconds?: number
   headroom_celsius?: number
@@ -134,9 +154,14 @@ export interface GPUDetail {
   throttle: string[]
   capped: boolean
   held_by?: string[]
-  health?: { class: string; score: number; reason?: string }
-  idle?: { since: string; cause?: string; evidence?: string[] }
+  thermal_resistance_celsius_per_watt?: number
+  thermal_time_constant_seconds?: number
+  health?: Health
+  idle?: Idle
+  contention?: Contention
+  fabric?: Fabric
   workloads: WorkloadName[]
+  members: Member[]
   readings: Reading[]
 }
 
@@ -149,7 +174,7 @@ export interface Instant {
   power_limit_watts?: number
 }
 
-export interface History { items: Instant[] }
+export interface History { step_seconds?: number; note?: string; items: Instant[] }
 
 export interface Summary {
   view_time: string
@@ -168,6 +193,8 @@ export interface Summary {
   paused?: 'disruptive' | 'all'
   paused_by?: string
   breakers_open?: { domain?: string; reason: string }[]
+  past: 'memory' | 'store'
+  alerts?: { firing: number; critical: number; pending: number }
   version?: string
 }
 
@@ -175,6 +202,7 @@ export interface NodePlace { name: string; row?: string; rack?: string; state: s
 export interface GPUPlace { uuid: string; node: number; index: number; model?: string }
 
 export interface Update {
+  id: string
   time: string
   summary?: Summary
   columns?: string[]
@@ -185,6 +213,7 @@ export interface Update {
   rows?: (number | null)[][]
   placements?: { gpu: number; workloads: WorkloadName[] }[]
   decisions?: DecisionLine[]
+  decisions_gone?: string[]
 }
 
 interface ErrorBody { error?: { code?: string; message?: string } }

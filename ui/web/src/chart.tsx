@@ -27,16 +27,18 @@ interface Props {
   height?: number
   /** the least span of the value axis */
   least?: number
+  /** the longest distance of two points, in seconds, that a line goes over */
+  gap?: number
 }
 
 /** columns turns samples into uPlot's columns, with a hole where time has one. */
-function columns(points: Instant[], lines: Line[]): uPlot.AlignedData {
+function columns({ points, lines, gap = 5 }: Props): uPlot.AlignedData {
   const x: number[] = []
   const y: (number | null)[][] = lines.map(() => [])
   let before = 0
   for (const p of points) {
     const t = Date.parse(p.time) / 1000
-    if (before && t - before > 5) {
+    if (before && t - before > gap) {
       x.push(before + 1)
       for (const column of y) column.push(null)
     }
@@ -146,7 +148,7 @@ export function Chart(p: Props) {
         b.textContent = v === null || v === undefined ? '–' : `${fixed(v, Math.abs(v) >= 100 ? 0 : 1)}\u00a0${p.unit}`
       })
     }
-    plot.current = new uPlot(options(p, t, el.clientWidth, show), columns(p.points, p.lines), el)
+    plot.current = new uPlot(options(p, t, el.clientWidth, show), columns(p), el)
     show(plot.current)
     const observer = new ResizeObserver(() => plot.current?.setSize({ width: el.clientWidth, height: p.height ?? 150 }))
     observer.observe(el)
@@ -161,7 +163,7 @@ export function Chart(p: Props) {
     const u = plot.current
     if (!u) return
     u.batch(() => {
-      u.setData(columns(p.points, p.lines), false)
+      u.setData(columns(p), false)
       u.setScale('x', { min: p.from / 1000, max: p.to / 1000 })
     })
   }, [p.points, p.from, p.to])

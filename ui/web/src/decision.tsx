@@ -111,7 +111,7 @@ function Why({ d }: { d: Decision }) {
       <h3>Why</h3>
       {d.violations?.map((v, i) => <ViolationView key={i} v={v} named={several} />)}
       {d.candidates?.map(c => (
-        <p key={c.workload}>Caused by <a href={hashOf({ at: 'workload', id: c.workload })}>{c.workload}</a>{c.owner ? ` of ${c.owner}` : ''}: priority {c.priority}, share {quantity(c.share, 'ratio')}{c.note ? `; ${c.note}` : ''}.</p>
+        <p key={c.workload}>Caused by <a href={hashOf({ at: 'workload', id: c.workload })}>{c.workload}</a>{c.owner ? ` of ${c.owner}` : ''}{c.name ? `, ${c.name}` : ''}: priority {c.priority}, share {quantity(c.share, 'ratio')}{c.note ? `; ${c.note}` : ''}.</p>
       ))}
       <p class="dim">Seen at {clock(Date.parse(d.view_time))} UTC with {d.coverage.fresh} of {d.coverage.expected} GPUs fresh.{d.first_seen && d.last_seen && d.first_seen !== d.last_seen ? ` First seen ${moment(Date.parse(d.first_seen), now.value)}, last ${moment(Date.parse(d.last_seen), now.value)}.` : ''}</p>
     </section>
@@ -145,11 +145,12 @@ function WhyThis({ d }: { d: Decision }) {
       <h3>Why this</h3>
       <p><b>{d.chosen.summary}</b>{chosen ? <>: {net(chosen)}</> : null}.{d.predicted ? <> Predicted: {effect(d.predicted)}{d.predicted.note ? <span class="dim"> ({d.predicted.note})</span> : null}.</> : null}</p>
       {d.chosen.lease ? <p class="dim">Held under a lease of {duration(d.chosen.lease)}, renewed while needed; its owner undoes it when the lease ends.</p> : null}
+      {(d.chosen.gpus?.length ?? 0) > 1 ? <p class="dim">Holds all {d.chosen.gpus!.length} GPUs of the workload until it is known what it did.</p> : null}
       {d.approval ? <p>{d.approval.verdict} by {d.approval.by} at {moment(Date.parse(d.approval.at), now.value)} UTC.</p> : null}
       {d.steps?.length ? (
         <table>
           <thead><tr><th>Step</th><th>On</th><th>Result</th></tr></thead>
-          <tbody>{d.steps.map(s => <tr key={s.step.id}><td>{s.step.kind.replaceAll('_', ' ')}<br /><span class="dim mono">{s.step.id}</span></td><td>{targetName(fleet.value, s.step.target)}<br /><span class="dim">{s.step.backend}</span></td><td>{receipt(s)}</td></tr>)}</tbody>
+          <tbody>{d.steps.map(s => <tr key={s.step.id}><td>{s.step.kind.replaceAll('_', ' ')}<br /><span class="dim mono">{s.step.id}</span></td><td>{targetName(fleet.value, s.step.target)}<br /><span class="dim">{s.step.backend}</span></td><td>{told(s)}{receipt(s)}</td></tr>)}</tbody>
         </table>
       ) : null}
     </section>
@@ -160,10 +161,18 @@ const effect = (e: Effect): string => `${signalName(e.signal)} from ${quantity(e
 
 const net = (a: Alternative): string => `net ${fixed(a.net_gpu_seconds, 0)} GPU-seconds (gain ${fixed(a.gain_gpu_seconds, 0)}, cost ${fixed(a.cost_gpu_seconds, 0)}, risk ${fixed(a.risk_gpu_seconds, 0)})`
 
+/** told is what a process and its owner are told before it is ended. */
+function told(s: StepRecord) {
+  const p = s.step.params
+  if (s.step.kind !== 'preempt') return null
+  return <div>SIG{p.signal}, {p.grace ? duration(p.grace) : 'no time'} to end by itself, then KILL.{p.message ? <> Its owner is told: <span class="dim">{p.message}</span>.</> : null}</div>
+}
+
 function receipt(s: StepRecord) {
   const r = s.receipt
   if (!r) return <span class="dim">no receipt yet</span>
   if (r.result !== 'done') return <span class="warn">{r.result}{r.why ? ` (${r.why})` : ''}{r.detail ? `: ${r.detail}` : ''}{r.undone ? `; undone: ${r.undone}` : ''}</span>
+  if (s.step.kind === 'preempt') return <>done {r.ended ? clock(Date.parse(r.ended)) : ''}: {r.detail}</>
   return (
     <>
       done {r.ended ? clock(Date.parse(r.ended)) : ''}

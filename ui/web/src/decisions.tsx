@@ -11,7 +11,7 @@ const onlyOpen = signal(false)
 
 export function Decisions() {
   const all = decisions.value
-  const open = all.filter(d => isOpen(d.outcome))
+  const open = all.filter(isOpen)
   const list = onlyOpen.value ? open : all
   return (
     <section aria-labelledby="decisions-title">

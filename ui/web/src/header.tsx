@@ -35,6 +35,7 @@ function State() {
       {s.power_watts === undefined ? null : <><Sep />{power(s.power_watts)}</>}
       <Sep />
       {last ? <>last decision <a href={hashOf({ at: 'decision', id: last.id })}>{span((now.value - Date.parse(last.time)) / 1000)} ago</a>: {last.act} {targetName(f, last.target)}, {outcomeText(last.outcome)}</> : 'no decision yet'}
+      {s.alerts?.firing ? <><Sep /><a href="#/" class="warn"><b>{plural(s.alerts.firing, 'alert')}</b>{s.alerts.critical ? `, ${s.alerts.critical} critical` : ''}</a></> : null}
       {s.breakers_open?.map(b => <span key={b.domain ?? ''} class="brake">breaker open{b.domain ? ` for ${b.domain}` : ''}: {b.reason}</span>)}
       {s.paused ? <span class="brake">{s.paused === 'all' ? 'all acts' : 'disruptive acts'} paused{s.paused_by ? ` by ${s.paused_by}` : ''}</span> : null}
     </>

@@ -18,7 +18,7 @@ function Answer({ path }: { path: string }) {
 }
 
 /** Linked puts names and links where the text has the uuid of a known GPU or a decision's id. */
-function Linked({ text }: { text: string }) {
+export function Linked({ text }: { text: string }) {
   const f = fleet.value
   const parts = text.split(/(GPU-[0-9a-f]{8}(?:-[0-9a-f]+){4}(?: on [^\s:,()]+)?|\bd-\d{6,}\b)/)
   return (

@@ -108,7 +108,7 @@ function takeSnapshot(u: Update): void {
   layoutVersion.value++
 }
 
-/** The stream tells of the newest decisions; older ones are asked for. */
+/** The stream tells of the newest decisions, and says which it tells of no more; older ones are asked for. */
 export const mostDecisions = 200
 
 function merge(f: Fleet, u: Update): void {
@@ -117,11 +117,11 @@ function merge(f: Fleet, u: Update): void {
     if (i in f.rows) f.rows[i] = row
   }
   for (const p of u.placements ?? []) f.workloads[p.gpu] = p.workloads
-  if (u.decisions?.length) {
+  if (u.decisions?.length || u.decisions_gone?.length) {
     const byID = new Map(decisions.value.map(d => [d.id, d]))
-    for (const d of u.decisions) byID.set(d.id, d)
-    const sorted = [...byID.values()].sort((a, b) => (a.time === b.time ? (a.id < b.id ? 1 : -1) : a.time < b.time ? 1 : -1))
-    decisions.value = sorted.slice(0, mostDecisions)
+    for (const d of u.decisions ?? []) byID.set(d.id, d)
+    for (const id of u.decisions_gone ?? []) byID.delete(id)
+    decisions.value = [...byID.values()].sort((a, b) => (a.time === b.time ? (a.id < b.id ? 1 : -1) : a.time < b.time ? 1 : -1))
   }
 }
 
@@ -140,10 +140,12 @@ function takeChange(u: Update): void {
 
 let source: EventSource | null = null
 let openedAt = 0
+let lastID = ''
 
 function receive(event: MessageEvent<string>, take: (u: Update) => void): void {
   const u = JSON.parse(event.data) as Update
   take(u)
+  lastID = u.id
   if (u.summary) summary.value = u.summary
   lastEvent.value = { server: Date.parse(u.time), at: performance.now() }
   monotonic.value = performance.now()
@@ -154,7 +156,8 @@ function receive(event: MessageEvent<string>, take: (u: Update) => void): void {
 function open(): void {
   source?.close()
   openedAt = performance.now()
-  source = new EventSource(root + '/stream')
+  // A browser that reconnects by itself says where it was; one that is told to, here.
+  source = new EventSource(root + '/stream' + (lastID ? `?since=${encodeURIComponent(lastID)}` : ''))
   source.addEventListener('snapshot', e => receive(e, takeSnapshot))
   source.addEventListener('change', e => receive(e, takeChange))
   source.addEventListener('heartbeat', e => receive(e, () => undefined))

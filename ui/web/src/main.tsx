@@ -3,10 +3,11 @@
 
 import { render } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
+import { Alerts } from './alerts'
 import { Closest } from './closest'
 import { DecisionView } from './decision'
 import { Decisions } from './decisions'
-import { gpuName, grouped, plural } from './format'
+import { gpuName, plural } from './format'
 import { GPUView } from './gpu'
 import { Header, Stopped } from './header'
 import { Heatmap } from './heatmap'
@@ -53,8 +54,8 @@ function Side() {
   const r = route.value
   return (
     <aside class={r.at === 'decisions' ? 'side' : 'side chosen'} aria-label={r.at === 'decisions' ? 'Decisions' : 'Selected'}>
-      {r.at === 'decisions' ? null : <p class="back"><a href="#/">← All {grouped(summary.value?.decisions ?? decisions.value.length)} decisions</a><span class="dim"> Esc</span></p>}
-      {r.at === 'decisions' ? <Decisions /> : r.at === 'decision' ? <DecisionView id={r.id} /> : r.at === 'gpu' ? <GPUView uuid={r.id} /> : r.at === 'workload' ? <WorkloadView id={r.id} /> : <Nothing />}
+      {r.at === 'decisions' ? null : <p class="back"><a href="#/">← All {plural(summary.value?.decisions ?? decisions.value.length, 'decision')}</a><span class="dim"> Esc</span></p>}
+      {r.at === 'decisions' ? <><Alerts /><Decisions /></> : r.at === 'decision' ? <DecisionView id={r.id} /> : r.at === 'gpu' ? <GPUView uuid={r.id} /> : r.at === 'workload' ? <WorkloadView id={r.id} /> : <Nothing />}
     </aside>
   )
 }

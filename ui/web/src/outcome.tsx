@@ -1,6 +1,6 @@
 // Where a decision stands, as a word with a sign of its own.
 
-import type { Outcome } from './api'
+import type { DecisionLine, Outcome } from './api'
 
 interface Look { sign: string; tone: 'open' | 'good' | 'bad' | 'past' | 'wait'; text?: string }
 
@@ -26,7 +26,7 @@ const lookOf = (o: string): Look => (looks as Record<string, Look | undefined>)[
 export const outcomeText = (o: string): string => lookOf(o).text ?? o
 
 /** isOpen says whether the decision still holds something. */
-export const isOpen = (o: string): boolean => ['intended', 'acting', 'acted', 'verified', 'ineffective'].includes(o)
+export const isOpen = (d: DecisionLine): boolean => !d.ended && ['intended', 'acting', 'acted', 'verified', 'ineffective'].includes(d.outcome)
 
 export function Badge({ outcome }: { outcome: string }) {
   const look = lookOf(outcome)

@@ -168,6 +168,52 @@ try {
       await page.waitForTimeout(300)
       await shot(page, 'gpu')
     })
+    const uuids = (await (await fetch(`${url}/api/evenkeel/v1/gpus?limit=64`)).json()).items.map(g => g.uuid)
+    if (gpus > 16) await check('a GPU opens with what is judged of it, in words', async () => {
+      const said = async (place, ...parts) => {
+        await page.goto(`${url}/#/gpu/${uuids[place]}`)
+        await page.waitForFunction(u => document.querySelector('.gpu .meta')?.textContent.includes(u) && document.querySelectorAll('.verdicts dl > div').length >= 6, uuids[place])
+        const text = await words(page, '.verdicts')
+        for (const part of parts) assert.ok(text.includes(part), `${place}: ${part} is missing in ${text}`)
+        await page.waitForTimeout(shots ? 700 : 0)
+        await shot(page, `gpu-${place}`)
+        await page.emulateMedia({ colorScheme: 'light' })
+        await page.waitForTimeout(shots ? 300 : 0)
+        await shot(page, `gpu-${place}-light`)
+        await page.emulateMedia({ colorScheme: 'dark' })
+      }
+      await said(5, 'degraded for 31 min', ': 1 of 18 NVLinks down', 'Xid 74 on NVLink 7', 'links down that should be up', '17 of 18 links up', 'keeps up: storage keeps up, the CPU keeps up', 'inlet 24.5 °C')
+      await said(6, 'noisy neighbour for 4 min', ': others share it and it is never free, 34 %', 'with pod-99, pod-100')
+      await said(10, 'nvlink for 9', ': its NVLinks are full, 97 %', 'storage is stalled', 'most of it for nvme1n1')
+      await said(11, 'idle for 22 min', ': finished, still held', 'no activity for 22 min')
+      await said(13, 'not known', 'no SM activity is read')
+      await said(9, 'hung', 'driver call does not return')
+    })
+    await check('alerts are listed where rules are evaluated', async () => {
+      await page.goto(`${url}/#/`)
+      await page.waitForSelector('.decisions, .side .empty')
+      if (gpus !== 32) return assert.equal(await page.locator('.alerts').count(), 0)
+      await page.waitForSelector('.alerts li')
+      const text = await words(page, '.alerts')
+      for (const part of ['2 firing, 1 critical, 1 pending', 'critical', 'GPU gpu-a01-01/3 is gone from', 'runbook docs/runbooks/GPUMissing.md', 'warning, pending', 'GPUNodeClockSkew, since']) assert.ok(text.includes(part), `${part} is missing in ${text}`)
+      assert.ok(!text.includes('Watchdog'))
+      assert.match(await words(page, '.top .state'), /2 alerts, 1 critical/)
+      await shot(page, 'alerts')
+    })
+    await check('charts reach as far back as there is a past', async () => {
+      await page.goto(`${url}/#/gpu/${uuids[0]}`)
+      await page.waitForSelector('.gpu .u-over')
+      if (gpus !== 32) return assert.equal(await page.locator('.ranges').count(), 0)
+      for (const [label, first] of [['6 h', 5.5], ['24 h', 23], ['10 min', 0]]) {
+        const [asked] = await Promise.all([page.waitForResponse(r => r.url().includes('/history') && r.url().includes('from=') === first > 0 && r.ok()), page.getByLabel(label).check()])
+        const items = (await asked.json()).items
+        assert.ok(items.length <= 1000 && (!first || Date.now() - Date.parse(items[0].time) > first * 3600e3), `${label}: ${items.length} items from ${items[0].time}`)
+        await page.waitForFunction(() => document.querySelectorAll('.gpu .chart .u-over').length === 3)
+        await page.waitForTimeout(shots ? 700 : 0)
+        if (shots) await page.locator('.side').evaluate(e => e.scrollTo(0, e.querySelector('.ranges').offsetTop - 60))
+        await shot(page, `range-${label.replace(' ', '')}`)
+      }
+    })
     await check('the leader is asked why nothing happens', async () => {
       await page.goto(`${url}/#/nothing`)
       await page.waitForFunction(() => document.querySelector('.side pre, .side .warn') !== null)
@@ -198,6 +244,19 @@ try {
       assert.equal(await page.locator('.banner').count(), 0)
       complaints.length = known // failed requests while stopped are the point
     })
+    await check('a collector that starts anew is followed without a reload', async () => {
+      const known = complaints.length
+      await page.evaluate(() => { window.mark = 'kept' })
+      const lost = async () => Number(/(\d+) lost/.exec(await words(page, '.top .state'))?.[1] ?? 0)
+      const before = await lost()
+      await tell('/restart')
+      await page.waitForFunction(n => Number(/(\d+) lost/.exec(document.querySelector('.top .state').textContent)?.[1] ?? 0) === n, before + 1, { timeout: 20000 })
+      await page.waitForSelector('.page.live')
+      await page.goto(`${url}/#/`) // a change of the hash alone
+      await page.waitForFunction(() => document.querySelectorAll('.decisions li').length < 12) // those of the process before are gone
+      assert.equal(await page.evaluate(() => window.mark), 'kept', 'the page was loaded anew')
+      complaints.length = known
+    })
     await check('it fits a phone', async () => {
       const phone = await browser.newPage()
       await phone.setViewportSize({ width: 390, height: 844 })
@@ -211,6 +270,15 @@ try {
       await phone.waitForTimeout(300)
       assert.ok(await phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the decision scrolls sideways')
       await shot(phone, 'phone-decision')
+      await phone.goto(`${url}/#/gpu/${uuids[gpus > 16 ? 5 : 0]}`)
+      await phone.waitForSelector('.verdicts dl > div')
+      await phone.waitForTimeout(800)
+      assert.ok(await phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the GPU scrolls sideways')
+      if (shots) await phone.screenshot({ path: join(shots, `${gpus}-phone-gpu.png`), fullPage: true })
+      await phone.emulateMedia({ colorScheme: 'light' })
+      await phone.goto(`${url}/#/gpu/${uuids[gpus > 16 ? 11 : 0]}`)
+      await phone.waitForTimeout(1200)
+      if (shots) await phone.screenshot({ path: join(shots, `${gpus}-phone-gpu-light.png`), fullPage: true })
       await phone.close()
     })
   }
