@@ -22,11 +22,21 @@ type collectorParts struct {
 	conn     *bus.Conn
 	maxNodes int
 	perLink  bool
-	log      *slog.Logger
+	// inventory is the file that says what the fleet should be; empty for none.
+	inventory string
+	log       *slog.Logger
+	share     share
+	web       lifecycle.Web
+	// past and alerts are the embedded store's; nil without one.
+	past   ui.Past
+	alerts ui.Alerts
 }
 
 // Collector runs one collector with its page until ctx ends.
 func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) error {
+	if err := refuseStore(cfg); err != nil {
+		return err
+	}
 	ln, err := lifecycle.Listen("collector", cfg.Listen)
 	if err != nil {
 		return err
@@ -36,12 +46,20 @@ func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) err
 		return err
 	}
 	defer conn.Close()
-	p := lifecycle.New(ctx)
-	p.Add("streams", func(ctx context.Context) error { return conn.KeepStreams(ctx, bus.DefaultStreams()) })
-	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, log: log}, ln); err != nil {
+	part, err := shareOf(cfg, conn)
+	if err != nil {
 		return err
 	}
-	log.Info("collector started", "page", "http://"+ln.Addr().String(), "bus", cfg.NATS.URL, "version", Version)
+	web, err := lifecycle.OpenWeb(cfg.WebConfig, log.With("component", "web"))
+	if err != nil {
+		return err
+	}
+	p := lifecycle.New(ctx)
+	p.Add("streams", func(ctx context.Context) error { return conn.KeepStreams(ctx, connect.Streams(cfg.NATS)) })
+	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, inventory: cfg.Inventory.File, log: log, share: part, web: web}, ln); err != nil {
+		return err
+	}
+	log.Info("collector started", "page", web.URL(ln), "bus", cfg.NATS.URL, "version", Version)
 	return p.Run()
 }
 
@@ -51,22 +69,32 @@ func addCollector(p *lifecycle.Process, c collectorParts, ln net.Listener) error
 	if err := connect.Metrics(reg, c.conn); err != nil {
 		return err
 	}
-	col, err := collector.New(collector.Options{
+	col, err := collector.New(c.share.options(collector.Options{
 		Bus: c.conn, Registry: reg, Now: time.Now, Log: c.log.With("component", "collector"), MaxNodes: c.maxNodes, PerLink: c.perLink,
-	})
+		Inventory: inventoryFile(c.inventory, c.conn),
+	}))
 	if err != nil {
 		return err
 	}
 	p.Add("collector", col.Run)
 
+	open, err := newStreams(reg)
+	if err != nil {
+		return err
+	}
 	page := ui.Handler(ui.Options{
-		Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Version: Version, Log: c.log.With("component", "page"),
+		Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Past: c.past, Alerts: c.alerts, Streams: open, Version: Version, Log: c.log.With("component", "page"),
 	})
+	self, err := selfMetrics(reg)
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
+	mux.Handle("GET /metrics/self", self)
 	mux.Handle("/metrics", col.Handler())
 	mux.Handle("/-/", col.Handler())
 	mux.Handle("/", page)
-	p.Serve("page", ln, mux)
+	p.ServeWeb("page", ln, mux, c.web)
 	return nil
 }
 

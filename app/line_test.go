@@ -2,12 +2,10 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,7 +70,11 @@ func startLine(tb testing.TB, shape lineShape) *line {
 	users := []bus.User{{Name: bus.UserCollector, Password: linePassword}, {Name: bus.UserRebalancer, Password: linePassword}}
 	for i := range shape.nodes {
 		name := fmt.Sprintf("gpu-%04d", i)
-		l.nodes = append(l.nodes, &lineNode{name: name, devices: newMemoryDevices(name, shape.gpus)})
+		var uuids []string
+		for k := range shape.gpus {
+			uuids = append(uuids, fmt.Sprintf("GPU-%s-%d", name, k))
+		}
+		l.nodes = append(l.nodes, &lineNode{name: name, devices: newMemoryDevices(uuids)})
 		users = append(users, bus.User{Name: telemetry.ExporterUser(name), Password: linePassword}, bus.User{Name: telemetry.AgentUser(name), Password: linePassword})
 	}
 	tb.Cleanup(l.end)
@@ -151,7 +153,7 @@ func (l *line) addParts(ctx context.Context, p *lifecycle.Process, dir string) {
 	}
 	for _, n := range l.nodes[:l.shape.hot] {
 		cfg := agent.DefaultConfig(n.name)
-		cfg.TrustedKeys, cfg.Allow, cfg.RequireSync = []string{l.signer.KeyID()}, agent.Kinds, false
+		cfg.TrustedKeys, cfg.Allow, cfg.RequireSync = []string{l.signer.KeyID()}, agent.Caps, false
 		cfg.Ledger = filepath.Join(dir, n.name+".db")
 		a, err := agent.New(agent.Options{Config: cfg, Bus: l.connect(telemetry.AgentUser(n.name)), Writer: n.devices, Log: log})
 		must(err)
@@ -201,60 +203,6 @@ func (n *lineNode) frame(at time.Time, hot bool) ([]byte, error) {
 	}.Build()
 	f.SetGpus(n.devices.gpus(hot))
 	return telemetry.AppendFrame(nil, f)
-}
-
-// memoryDevices is the driver of a node: a Writer to the agent, values to the
-// frames.
-type memoryDevices struct {
-	mu     sync.Mutex
-	uuids  []string
-	limits map[string]telemetry.PowerLimits
-}
-
-func newMemoryDevices(node string, gpus int) *memoryDevices {
-	d := &memoryDevices{limits: map[string]telemetry.PowerLimits{}}
-	for i := range gpus {
-		uuid := fmt.Sprintf("GPU-%s-%d", node, i)
-		d.uuids = append(d.uuids, uuid)
-		d.limits[uuid] = telemetry.PowerLimits{Current: 700, Default: 700, Min: 350, Max: 700}
-	}
-	return d
-}
-
-var errNoDevice = errors.New("no such device")
-
-func (d *memoryDevices) PowerLimits(uuid string) (telemetry.PowerLimits, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l, ok := d.limits[uuid]
-	if !ok {
-		return l, errNoDevice
-	}
-	return l, nil
-}
-
-func (d *memoryDevices) SetPowerLimit(uuid string, watts float64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l, ok := d.limits[uuid]
-	if !ok {
-		return errNoDevice
-	}
-	l.Current = watts
-	d.limits[uuid] = l
-	return nil
-}
-
-// capped counts the devices below their default.
-func (d *memoryDevices) capped() (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.limits {
-		if l.Current < l.Default {
-			n++
-		}
-	}
-	return n
 }
 
 // gpus are the devices as an exporter would read them. Hot ones are beyond the

@@ -35,6 +35,8 @@ type rebalancerParts struct {
 	signer   *telemetry.Signer
 	policies []rebalancer.PolicySpec
 	sources  []rebalancer.InventorySource
+	nats     config.NATS
+	web      lifecycle.Web
 	log      *slog.Logger
 }
 
@@ -56,16 +58,20 @@ func Rebalancer(ctx context.Context, cfg *config.Rebalancer, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
+	web, err := lifecycle.OpenWeb(cfg.WebConfig, log.With("component", "web"))
+	if err != nil {
+		return err
+	}
 	conn, err := connect.Bus(cfg.NATS, bus.UserRebalancer, log.With("component", "bus"))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	p := lifecycle.New(ctx)
-	if err := addRebalancer(ctx, p, rebalancerParts{name: cfg.Name, conn: conn, signer: signer, policies: specs, log: log}, ln); err != nil {
+	if err := addRebalancer(ctx, p, rebalancerParts{name: cfg.Name, conn: conn, signer: signer, policies: specs, nats: cfg.NATS, web: web, log: log}, ln); err != nil {
 		return err
 	}
-	log.Info("rebalancer started", "name", cfg.Name, "metrics", "http://"+ln.Addr().String()+"/metrics", "bus", cfg.NATS.URL, "version", Version)
+	log.Info("rebalancer started", "name", cfg.Name, "metrics", web.URL(ln)+"/metrics", "bus", cfg.NATS.URL, "version", Version)
 	return p.Run()
 }
 
@@ -78,16 +84,20 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 	}
 
 	// Without streams there is no lease, and without a lease nothing is decided.
-	p.Add("streams", func(ctx context.Context) error { return r.conn.KeepStreams(ctx, bus.DefaultStreams()) })
+	p.Add("streams", func(ctx context.Context) error { return r.conn.KeepStreams(ctx, connect.Streams(r.nats)) })
 	policies, err := policy.New(r.policies)
 	if err != nil {
 		return err
 	}
-	hands := nodeactuator.New(r.conn, r.signer, time.Now)
+	crash, err := newCrashPoints()
+	if err != nil {
+		return err
+	}
+	hands := nodeactuator.New(crash.orders(r.conn), r.signer, time.Now)
 	lease := &ledBy{Lease: r.conn.Lease(bus.LeaseRebalancer, rebalancerLease), conn: r.conn, log: r.log}
 	engine, err := rebalancer.New(rebalancer.Config{
-		Holder: r.name, Policies: policies, Actuators: []rebalancer.Actuator{hands},
-		Journal: r.conn, Lease: lease, Metrics: rebalancer.NewMetrics(reg, policies),
+		Holder: r.name, Policies: policies, Actuators: []rebalancer.Actuator{crash.actuator(hands)},
+		Journal: crash.journal(r.conn), Lease: crash.lease(lease), Metrics: rebalancer.NewMetrics(reg, policies),
 		Log: r.log.With("component", "engine"), Now: time.Now,
 	})
 	if err != nil {
@@ -97,6 +107,7 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 
 	// What it hears only enqueues.
 	feed := rebalancer.NewFeed(time.Now, r.log.With("component", "feed"))
+	feed.Register(reg)
 	if _, err := r.conn.Observations(feed.Observation); err != nil {
 		return fmt.Errorf("hear observations: %w", err)
 	}
@@ -129,7 +140,7 @@ func addRebalancer(ctx context.Context, p *lifecycle.Process, r rebalancerParts,
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 8}))
 		mux.HandleFunc("/-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
-		p.Serve("rebalancer metrics", ln, mux)
+		p.ServeWeb("rebalancer metrics", ln, mux, r.web)
 	}
 	return nil
 }

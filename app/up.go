@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/agent"
+	"github.com/evenkeel-gpu/evenkeel/app/connect"
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
+	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
 	"github.com/evenkeel-gpu/evenkeel/rebalancer"
 	"github.com/evenkeel-gpu/evenkeel/sim"
@@ -29,8 +31,10 @@ type UpOptions struct {
 	Seed     uint64
 	Listen   string
 	Data     string
-	LogLevel string // of the process beside this one
-	Out      io.Writer
+	// Inventory is a file that says what the fleet should be.
+	Inventory string
+	LogLevel  string // of the process beside this one
+	Out       io.Writer
 }
 
 // worldTick is how often the simulated world moves.
@@ -49,6 +53,11 @@ func Up(ctx context.Context, o UpOptions, log *slog.Logger) error {
 		o.Source = "sim"
 		if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
 			o.Source = "nvml"
+		}
+	}
+	if o.Inventory != "" {
+		if _, err := config.LoadInventory(o.Inventory); err != nil {
+			return err
 		}
 	}
 	u := &up{options: o, log: log, process: lifecycle.New(ctx)}
@@ -116,7 +125,7 @@ func (u *up) start(ctx context.Context, ln net.Listener) error {
 	if err := ensureStreams(ctx, collectorConn, u.log); err != nil {
 		return err
 	}
-	if err := addCollector(u.process, collectorParts{conn: collectorConn, maxNodes: 1024, log: u.log}, ln); err != nil {
+	if err := addCollector(u.process, collectorParts{conn: collectorConn, maxNodes: 1024, inventory: u.options.Inventory, log: u.log}, ln); err != nil {
 		return err
 	}
 
@@ -180,7 +189,7 @@ func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) er
 	if err != nil {
 		return err
 	}
-	exp, err := exporter.New(exporter.Options{Node: name, Cluster: "up", Source: source, Sink: x.FrameSink(name), Log: log})
+	exp, err := exporter.New(exporter.Options{Node: name, Cluster: "up", Source: source, Sink: connect.NodeSink(x, name), Log: log})
 	if err != nil {
 		return err
 	}
@@ -196,7 +205,7 @@ func (u *up) addNode(world *sim.World, name string, signer *telemetry.Signer) er
 	}
 	cfg := agent.DefaultConfig(name)
 	cfg.TrustedKeys = []string{signer.KeyID()}
-	cfg.Allow = agent.Kinds
+	cfg.Allow = agent.Caps
 	cfg.RequireSync = false // the fleet is simulated, its clock is this machine's
 	cfg.Ledger = filepath.Join(u.data, "agent-"+telemetry.EncodeNode(name)+".db")
 	ag, err := agent.New(agent.Options{Config: cfg, Bus: a, Writer: writer, Headroom: writer.Headroom, Log: u.log})

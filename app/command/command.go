@@ -23,6 +23,12 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
+// IsUsage says whether an error is that of a wrong call.
+func IsUsage(err error) bool {
+	var u usageError
+	return errors.As(err, &u)
+}
+
 // Usagef makes the error of a wrong call.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 

@@ -10,6 +10,7 @@ package connect
 import (
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
@@ -29,12 +30,23 @@ func Options(c config.NATS, user string, log *slog.Logger) (bus.Options, error) 
 		User: user, Password: password, NKeySeedFile: c.NKeyFile, CredsFile: c.CredsFile,
 		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, Log: log,
 	}
+	if !strings.HasPrefix(user, "x.") && !strings.HasPrefix(user, "a.") {
+		// These are few: they need not be spread, and the fleet waits for them.
+		o.ReconnectWait, o.ReconnectJitter = time.Second, time.Second
+	}
 	for u := range strings.SplitSeq(c.URL, ",") {
 		if u = strings.TrimSpace(u); u != "" {
 			o.URLs = append(o.URLs, u)
 		}
 	}
 	return o, nil
+}
+
+// Streams are the streams of this bus as a process makes them.
+func Streams(c config.NATS) bus.Streams {
+	s := bus.DefaultStreams()
+	s.Replicas = max(c.Replicas, 1)
+	return s
 }
 
 // Bus begins a connection; it is tried until it stands.

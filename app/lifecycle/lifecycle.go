@@ -51,27 +51,25 @@ const writeTimeout = 30 * time.Second
 
 // Serve adds an HTTP server on a listener that is already bound.
 func (p *Process) Serve(name string, ln net.Listener, h http.Handler) {
-	requests, end := context.WithCancel(context.WithoutCancel(p.ctx))
-	srv := &http.Server{
+	p.ServeWeb(name, ln, h, Web{})
+}
+
+func server(requests context.Context, h http.Handler) *http.Server {
+	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		// A client that does not read must not hold what serves it. A stream
 		// moves its own deadline on.
 		WriteTimeout: writeTimeout,
 		BaseContext:  func(net.Listener) context.Context { return requests },
 	}
-	p.group.Add(func() error {
-		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
-	}, func(error) {
-		end() // an open event stream does not end by itself
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close()
-		}
-	})
+}
+
+func shutdown(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if srv.Shutdown(ctx) != nil {
+		_ = srv.Close()
+	}
 }
 
 // Run waits for the first part to end, stops the others, and returns its error.

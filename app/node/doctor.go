@@ -5,15 +5,18 @@ import (
 	"errors"
 	"io"
 
+	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
 	"github.com/evenkeel-gpu/evenkeel/nvml"
 )
 
 // Doctor says what works on this node. A finding that keeps the exporter from
 // its work is an error, so that the exit code is 1.
-func Doctor(ctx context.Context, library string, w io.Writer) error {
-	opt := nvml.WithLibraryPath(library)
-	worst, err := exporter.Doctor(ctx, nvml.New(opt), nvml.Facts(opt), w)
+func Doctor(ctx context.Context, cfg *config.Exporter, w io.Writer) error {
+	opt := nvml.WithLibraryPath(cfg.Library)
+	facts := nvml.Facts(opt)
+	facts.Members = members(cfg.Node, cfg.AgentFile, nil)
+	worst, err := exporter.Doctor(ctx, nvml.New(opt), facts, w)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,10 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	web, err := lifecycle.OpenWeb(cfg.WebConfig, log.With("component", "web"))
+	if err != nil {
+		return err
+	}
 	p := lifecycle.New(ctx)
 	opt := exporterOptions(cfg, log)
 
@@ -36,8 +40,8 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 			return err
 		}
 		defer conn.Close()
-		sink := conn.FrameSink(cfg.Node)
-		defer sink.Close()
+		sink := connect.NodeSink(conn, cfg.Node)
+		defer sink.End(log)
 		opt.Sink, opt.Registry = sink, prometheus.NewRegistry()
 		if err := connect.Metrics(opt.Registry, conn); err != nil {
 			return err
@@ -49,16 +53,17 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		return err
 	}
 	p.Add("exporter", exp.Run)
-	p.Serve("metrics", ln, exp.Handler())
-	log.Info("exporter started", "node", cfg.Node, "metrics", "http://"+ln.Addr().String()+"/metrics", "bus", cfg.NATS.URL, "version", Version)
+	p.ServeWeb("metrics", ln, exp.Handler(), web)
+	log.Info("exporter started", "node", cfg.Node, "metrics", web.URL(ln)+"/metrics", "bus", cfg.NATS.URL, "version", Version)
 	return p.Run()
 }
 
 func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
 	return exporter.Options{
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
-		Source: nvml.New(nvml.WithLibraryPath(cfg.Library)),
-		Log:    log,
+		Source:  nvml.New(nvml.WithLibraryPath(cfg.Library)),
+		Members: members(cfg.Node, cfg.AgentFile, log),
+		Log:     log,
 	}
 }
 

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 
+	"github.com/evenkeel-gpu/evenkeel/agent"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -14,6 +17,8 @@ type driver interface {
 	PowerLimits(uuid string) (telemetry.PowerLimits, error)
 	SetPowerLimit(uuid string, watts float64) error
 	Headroom(uuid string) (celsius float64, err error)
+	Devices() ([]exporter.Found, error)
+	Holders(uuid string) ([]exporter.Process, error)
 }
 
 // lazyWriter opens the driver when it is first needed and again after it went
@@ -45,6 +50,34 @@ func (l *lazyWriter) SetPowerLimit(uuid string, watts float64) error {
 func (l *lazyWriter) Headroom(uuid string) (celsius float64, err error) {
 	err = l.with(func() error { celsius, err = l.w.Headroom(uuid); return err })
 	return celsius, err
+}
+
+// Devices implements agent.Lister. A device that does not answer has the name
+// it was known by, if it has answered before.
+func (l *lazyWriter) Devices() (uuids []string, err error) {
+	var found []exporter.Found
+	if err := l.with(func() error { found, err = l.w.Devices(); return err }); err != nil {
+		return nil, err
+	}
+	var unnamed []error
+	for _, f := range found {
+		if f.UUID != "" {
+			uuids = append(uuids, f.UUID)
+		} else {
+			unnamed = append(unnamed, fmt.Errorf("GPU %d: %w", f.Index, f.Err))
+		}
+	}
+	return uuids, errors.Join(unnamed...)
+}
+
+// Holders implements agent.Lister.
+func (l *lazyWriter) Holders(uuid string) (holders []agent.Holder, err error) {
+	var list []exporter.Process
+	err = l.with(func() error { list, err = l.w.Holders(uuid); return err })
+	for _, p := range list {
+		holders = append(holders, agent.Holder{PID: p.PID, MemoryBytes: p.MemoryBytes})
+	}
+	return holders, err
 }
 
 // Close releases the driver, unless a call is under way: pulled from under it,

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
+	"github.com/evenkeel-gpu/evenkeel/agent"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -56,6 +59,14 @@ func (l *library) PowerLimits(uuid string) (telemetry.PowerLimits, error) {
 }
 func (l *library) SetPowerLimit(uuid string, _ float64) error        { return l.call(uuid) }
 func (l *library) Headroom(uuid string) (celsius float64, err error) { return 20, l.call(uuid) }
+
+func (l *library) Devices() ([]exporter.Found, error) {
+	return []exporter.Found{{Index: 0, UUID: "GPU-1"}, {Index: 1, Err: lost(exporter.Lost)}, {Index: 2, UUID: "GPU-3", Err: lost(exporter.Hung)}}, l.call("")
+}
+
+func (l *library) Holders(uuid string) ([]exporter.Process, error) {
+	return []exporter.Process{{PID: 41, MemoryBytes: 5, Instance: exporter.NoInstance}}, l.call(uuid)
+}
 
 func (l *library) change(f func()) {
 	l.mu.Lock()
@@ -131,4 +142,25 @@ func TestHungCallKeepsNoOtherBack(t *testing.T) {
 			t.Error("not closed at the end")
 		}
 	})
+}
+
+// TestWriterNamesDevicesAndHolders: a device that has no name is an error beside
+// the others, one that is known and silent keeps its name.
+func TestWriterNamesDevicesAndHolders(t *testing.T) {
+	l := &library{absent: true}
+	w := newLazyWriter(l)
+	if uuids, err := w.Devices(); len(uuids) != 0 || exporter.FaultOf(err) != exporter.NotLoaded {
+		t.Errorf("without a driver: %v, %v", uuids, err)
+	}
+	if holders, err := w.Holders("GPU-1"); len(holders) != 0 || exporter.FaultOf(err) != exporter.NotLoaded {
+		t.Errorf("without a driver: %v, %v", holders, err)
+	}
+	l.change(func() { l.absent = false })
+	uuids, err := w.Devices()
+	if !slices.Equal(uuids, []string{"GPU-1", "GPU-3"}) || exporter.FaultOf(err) != exporter.Lost || !strings.Contains(err.Error(), "GPU 1") {
+		t.Errorf("%v, %v", uuids, err)
+	}
+	if holders, err := w.Holders("GPU-1"); err != nil || !slices.Equal(holders, []agent.Holder{{PID: 41, MemoryBytes: 5}}) {
+		t.Errorf("%v, %v", holders, err)
+	}
 }

@@ -120,8 +120,12 @@ func doctorCommand() *cobra.Command {
 		Short: "Say what works on this node, what does not, and what to do",
 		Args:  command.Exactly(0, "no arguments"),
 	}
-	library := c.Flags().String("library", "", "libnvidia-ml.so.1 at another place than the loader's")
-	c.RunE = func(c *cobra.Command, _ []string) error { return node.Doctor(c.Context(), *library, c.OutOrStdout()) }
+	cfg := config.DefaultExporter()
+	f := c.Flags()
+	f.StringVar(&cfg.Library, "library", "", "libnvidia-ml.so.1 at another place than the loader's")
+	f.StringVar(&cfg.AgentFile, "agent-file", cfg.AgentFile, "the agent's file, for whose processes are ours")
+	f.StringVar(&cfg.Node, "node", cfg.Node, "this node's name")
+	c.RunE = func(c *cobra.Command, _ []string) error { return node.Doctor(c.Context(), cfg, c.OutOrStdout()) }
 	return c
 }
 

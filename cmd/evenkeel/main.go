@@ -41,9 +41,11 @@ func tree() *cobra.Command {
 		collectorCommand(),
 		rebalancerCommand(),
 		getCommand(),
+		describeCommand(),
 		explainCommand(),
 		planCommand(),
 		simCommand(),
+		benchCommand(),
 		checkCommand(),
 		versionCommand(),
 	)

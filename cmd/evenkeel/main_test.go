@@ -27,6 +27,10 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("apiVersion: evenkeel/v1\nkind: Collector\nlisten: 127.0.0.1:0\nlissten: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	misspelt := filepath.Join(t.TempDir(), "misspelt.yaml")
+	if err := os.WriteFile(misspelt, []byte("groups: [{name: g, rules: [{alert: X, expr: gpu_up_ == 0}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -46,7 +50,16 @@ func TestExitCodes(t *testing.T) {
 		{"completion bash x", 2, "unknown command"},
 		{"version x", 2, "no arguments"},
 		{"--nosuch", 2, "unknown flag: --nosuch"},
-		{"get", 2, "nodes, gpus, workloads or decisions"},
+		{"get", 2, "nodes, gpus, workloads, decisions or alerts"},
+		{"get decisions --limit -1", 2, "0 for all"},
+		{"get gpus -w --server 127.0.0.1:1", 1, "no collector answers"},
+		{"describe", 2, "a kind (node, gpu, workload or decision) and a name"},
+		{"describe gpu", 2, "a kind"},
+		{"describe pod x", 2, `no kind "pod"`},
+		{"describe alert x", 2, "not described one by one"},
+		{"describe workload x", 2, "want <kind>:<name>"},
+		{"describe gpu a-1/x", 2, "node/index"},
+		{"describe node a-1 --server 127.0.0.1:1", 1, "no collector answers"},
 		{"get nosuch", 2, `no kind "nosuch"`},
 		{"get gpus -o nosuch", 2, "table, wide, json or yaml"},
 		{"get gpus -l nonsense", 2, "field=value"},
@@ -66,8 +79,39 @@ func TestExitCodes(t *testing.T) {
 		{"check config " + bad, 1, `bad.yaml:4: unknown key "lissten"; did you mean "listen"?`},
 		{"check policy", 2, "one file, or --defaults"},
 		{"check policy --defaults x", 2, "one file, or --defaults"},
+		{"check alerts --defaults", 0, ""},
+		{"check alerts", 2, "rule files, or --defaults"},
+		{"check alerts --defaults x", 2, "rule files, or --defaults"},
+		{"check alerts --runbooks x y", 2, "--runbooks goes with --defaults"},
+		{"check alerts /nonexistent", 1, "no such file"},
+		{"check alerts " + misspelt, 1, `rule "X": no metric "gpu_up_": it is neither in docs/metrics.md nor recorded by these files; did you mean "gpu_up"?`},
+		{"check alerts " + bad, 1, "bad.yaml: "},
+		{"sim claims x", 2, "no arguments"},
+		{"sim claims --shm /nonexistent", 1, "no world is served at /nonexistent: start one with `evenkeel sim serve --shm /nonexistent`"},
+		{"sim claim --share 0.5 --pid 1", 2, "--gpu: name a GPU"},
+		{"sim claim --gpu 0,x", 2, "invalid argument"},
+		{"sim claim --gpu 0", 2, "--pid N, or -- COMMAND ARGS"},
+		{"sim claim --gpu 0 --pid 1 -- true", 2, "exclude each other"},
+		{"sim claim --gpu 0 --memory 10 --pid 1", 2, `"10": want a size with its unit, such as 10GiB`},
+		{"sim claim --gpu 0 --memory -1GiB --pid 1", 2, "want a size"},
+		{"sim claim --gpu 0 --shm /nonexistent --pid 1", 1, "no world is served at /nonexistent"},
+		{"sim claim --gpu 0 --shm " + bad + " --pid 1", 1, "not the file of a world"},
+		{"sim claim --gpu 0 nosuchprogram", 1, "nosuchprogram"},
 		{"collector -c " + bad, 1, "lissten"},
 		{"collector x", 2, "no arguments"},
+		{"bench x", 2, "no arguments"},
+		{"bench --nodes 0", 2, "0 nodes: want 1 to 99999"},
+		{"bench --faults lots=0.1", 2, "--faults: fault \"lots\" is not known; there are lost, dup"},
+		{"bench --expect speed=1", 2, "--expect: expectation \"speed\" is not known; there are max-loss"},
+		{"bench --connections many", 2, "want a number, or shared"},
+		{"bench -o xml", 2, "want text, json or row"},
+		{"bench --rate 1ms", 2, "a node's tick is 100ms to 10s"},
+		{"bench --hot 3 --duration 5s", 2, "for at least 15s"},
+		{"bench --hot 3 --nats nats://127.0.0.1:1", 2, "leave out --nats"},
+		{"bench --collector 127.0.0.1:1", 2, "go with --nats"},
+		{"bench --nats nats://127.0.0.1:1 --scrapes 1", 1, "name it with --collector"},
+		{"bench --nats 127.0.0.1", 1, "want nats://HOST:PORT"},
+		{"bench --nats nats://127.0.0.1:1 --ca " + bad, 1, "holds no certificate in PEM"},
 		{"rebalancer -c /nonexistent", 1, "no such file"},
 		{"up --source x", 2, "want sim or nvml"},
 		{"up --log-level x", 2, "want debug, info, warn or error"},
@@ -108,7 +152,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 		}
 	}
 	walk(tree(), nil)
-	if n < 12 {
+	if n < 14 {
 		t.Errorf("%d commands", n)
 	}
 }
@@ -136,7 +180,7 @@ func TestCompletion(t *testing.T) {
 	}
 	var out, errOut bytes.Buffer
 	run(context.Background(), []string{"__complete", "get", ""}, &out, &errOut)
-	if got := strings.Fields(out.String()); len(got) < 4 || strings.Join(got[:4], " ") != "nodes gpus workloads decisions" {
+	if got := strings.Fields(out.String()); len(got) < 5 || strings.Join(got[:5], " ") != "nodes gpus workloads decisions alerts" {
 		t.Errorf("completion of get: %v", got)
 	}
 }

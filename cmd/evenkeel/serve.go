@@ -30,6 +30,7 @@ func upCommand() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 0, "with --source sim: another world of the same scenario")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:9837", "address of page, API and /metrics")
 	f.StringVar(&o.Data, "data", "", "folder that keeps the journal; a fresh temporary one by default")
+	f.StringVar(&o.Inventory, "inventory", "", "file with racks, domains, tenants, budgets and the GPUs that nodes should have")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{"", "sim", "nvml"}, o.Source) {
 			return command.Usagef("--source %q: want sim or nvml", o.Source)
@@ -90,28 +91,6 @@ func rebalancerCommand() *cobra.Command {
 		}
 		return app.Rebalancer(c.Context(), cfg, log)
 	}
-	return c
-}
-
-func simCommand() *cobra.Command {
-	c := &cobra.Command{Use: "sim", Short: "The simulated world"}
-	serve := &cobra.Command{
-		Use:     "serve",
-		Short:   "Drive the NVML stand-in: one node of a scenario in shared memory",
-		Example: "  make standin\n  evenkeel sim serve --scenario hot-row --node a-1 --shm /dev/shm/world &\n  export LD_LIBRARY_PATH=build/standin EVENKEEL_STANDIN_SHM=/dev/shm/world\n  evenkeel-node doctor",
-		Args:    command.Exactly(0, "no arguments"),
-	}
-	scenario := serve.Flags().String("scenario", "hot-row", "a scenario's name or file")
-	node := serve.Flags().String("node", "", "node to serve; the first by default")
-	shm := serve.Flags().String("shm", "/dev/shm/evenkeel-world", "shared file, on a tmpfs")
-	serve.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := command.Logger(c)
-		if err != nil {
-			return err
-		}
-		return app.ServeSim(c.Context(), *scenario, *node, *shm, log)
-	}
-	c.AddCommand(serve)
 	return c
 }
 
