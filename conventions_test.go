@@ -30,6 +30,8 @@ const (
 	natsServer = "github.com/nats-io/nats-server"
 	client     = "github.com/prometheus/client_golang"
 	model      = "github.com/prometheus/client_model" // client_golang's own types
+	promdb     = "github.com/prometheus/prometheus"
+	promcommon = "github.com/prometheus/common"
 	yaml       = "go.yaml.in/yaml"
 	sys        = "golang.org/x/sys"
 	cobra      = "github.com/spf13/cobra"
@@ -45,18 +47,23 @@ var imports = map[string][]string{
 	"telemetry/bus/embedded":   {"telemetry", "telemetry/bus", nats, natsServer, nkeys},
 	"nvml":                     {"exporter", "telemetry", "github.com/NVIDIA/go-nvml"},
 	"exporter":                 {"telemetry", client, model},
-	"agent":                    {"telemetry", client, "go.etcd.io/bbolt", sys},
+	"exporter/attribution":     {"telemetry", "exporter", "process"},
+	"process":                  {sys},
+	"agent":                    {"telemetry", "process", client, "go.etcd.io/bbolt", sys},
 	"cluster":                  {"telemetry"},
+	"alerts":                   {"telemetry", promdb, promcommon},
 	"collector":                {"telemetry", "cluster", client, model},
+	"collector/store":          {"telemetry", client, model, promdb, promcommon},
 	"rebalancer":               {"telemetry", "cluster", client},
 	"rebalancer/policy":        {"telemetry", "cluster", "rebalancer"},
 	"rebalancer/actuator/node": {"telemetry", "cluster", "rebalancer"},
-	"sim":                      {"telemetry", "cluster", "exporter", "rebalancer", "rebalancer/policy", yaml},
+	"sim":                      {"telemetry", "cluster", "exporter", "process", "rebalancer", "rebalancer/policy", yaml},
+	"bench":                    {"telemetry", "telemetry/bus", "exporter", "sim", protobuf, nkeys},
 	"ui":                       {"telemetry", "cluster"},
-	"config":                   {yaml},
+	"config":                   {"telemetry", yaml},
 	// Wiring may import everything; the node's own must stay light, see nodeBan.
-	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/cli": {"*"}, "app/command": {cobra},
-	"cmd/evenkeel":      {"app", "app/cli", "app/command", "config", cobra},
+	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/crashpoint": {}, "app/cli": {"*"}, "app/command": {cobra},
+	"cmd/evenkeel":      {"alerts", "app", "bench", "app/cli", "app/command", "config", cobra},
 	"cmd/evenkeel-node": {"app/node", "app/command", "config", cobra},
 	"e2e":               {},
 }
@@ -68,7 +75,7 @@ var nodeBan = map[string]string{
 	module + "/rebalancer":          "a node decides nothing",
 	module + "/collector":           "a node judges nothing",
 	module + "/sim":                 "no simulated value may come from a node",
-	"github.com/prometheus/promql":  "no queries on a node",
+	promdb:                          "no queries on a node",
 	module + "/telemetry/bus/embed": "a node is a client of the bus",
 }
 

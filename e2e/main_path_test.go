@@ -30,6 +30,7 @@ type gpuItem struct {
 // GPUs of the stand-in's world, a cap arrives there, the temperature falls,
 // after the fault the cap is undone, and the explanation says all of it.
 func TestMainPath(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	const node = "gpu-1"
 	s.startNATS(node)
@@ -118,7 +119,8 @@ func TestMainPath(t *testing.T) {
 
 // TestNodeBinaryIsSmall: the file pages of the binary are most of what the
 // exporter holds in memory. Templates and reflection by name are what blow it
-// up, since the linker then keeps every method.
+// up, since the linker then keeps every method: of 18 MiB, 4 are what TLS and
+// users over HTTP bring (exporter-toolkit).
 func TestNodeBinaryIsSmall(t *testing.T) {
 	s := newStack(t)
 	info, err := os.Stat(filepath.Join(s.bin, "evenkeel-node"))
@@ -126,8 +128,8 @@ func TestNodeBinaryIsSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > 14<<20 {
-		t.Errorf("evenkeel-node has %d bytes, at most 14 MiB", info.Size())
+	if info.Size() > 18<<20 {
+		t.Errorf("evenkeel-node has %d bytes, at most 18 MiB", info.Size())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 // comes back by itself, nothing is done twice, nothing is left behind. It
 // begins without a bus.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	const node = "gpu-1"
 	cfg := s.configs(node)
@@ -44,6 +45,19 @@ func TestOutages(t *testing.T) {
 	if _, err := s.evenkeel("plan"); err == nil || !strings.Contains(err.Error(), "the leader did not answer") {
 		t.Errorf("plan without a bus: %v", err)
 	}
+	// A collector that is alone goes on with what it has, though its lease is over:
+	// the node is there until it counts as gone.
+	time.Sleep(5 * time.Second)
+	if m, err := s.metrics("collector"); err != nil || !strings.Contains(m, fmt.Sprintf("evenkeel_node_up{node=%q} 1\n", node)) {
+		t.Errorf("without a bus the collector serves no node: %v", err)
+	}
+	s.eventually(20*time.Second, "the node is told as gone", func() error {
+		m, err := s.metrics("collector")
+		if err == nil && (!strings.Contains(m, fmt.Sprintf("evenkeel_node_up{node=%q} 0\n", node)) || strings.Contains(m, "gpu_power_watts{")) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
 	nats = s.start("nats", "nats-server", "-c", filepath.Join(s.dir, "nats.conf"))
 	s.eventually(60*time.Second, "fresh after the bus came back", seen)
 	s.eventually(60*time.Second, "led after the bus came back", led)
@@ -100,18 +114,11 @@ func (p *proc) kill() {
 
 // held wants at least n caps that the agent holds and the journal knows.
 func (s *stack) held(n int) error {
-	m, err := s.metrics("agent")
+	active, err := s.metric("agent", "evenkeel_caps_active")
 	if err != nil {
 		return err
 	}
-	caps := 0
-	for line := range strings.Lines(m) {
-		if text, ok := strings.CutPrefix(line, "evenkeel_caps_active "); ok {
-			if _, err := fmt.Sscan(text, &caps); err != nil {
-				return err
-			}
-		}
-	}
+	caps := int(active)
 	ds, err := list[telemetry.Decision](s, "decisions")
 	if err != nil {
 		return err
