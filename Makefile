@@ -12,7 +12,7 @@ LAZY      := -extldflags=-Wl,-z,lazy
 # to say so at every build.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
-.PHONY: all build run test bench standin generate clean
+.PHONY: all build crashpoints run test bench standin generate clean
 
 all: build
 
@@ -21,6 +21,13 @@ build:
 	@mkdir -p build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o build/evenkeel ./cmd/evenkeel
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS) "$(LAZY)"' -o build/evenkeel-node ./cmd/evenkeel-node
+
+## crashpoints: both binaries as the end-to-end test kills them, into
+## build/crashpoints/; nothing of it is in those of `build`
+crashpoints:
+	@mkdir -p build/crashpoints
+	CGO_ENABLED=0 $(GO) build -tags crashpoints -trimpath -ldflags '$(LDFLAGS)' -o build/crashpoints/evenkeel ./cmd/evenkeel
+	CGO_ENABLED=1 $(GO) build -tags crashpoints -trimpath -ldflags '$(LDFLAGS) "$(LAZY)"' -o build/crashpoints/evenkeel-node ./cmd/evenkeel-node
 
 ## run: build, then `evenkeel up`: a simulated fleet where there is no GPU driver
 run:
