@@ -53,7 +53,7 @@ var imports = map[string][]string{
 	"cluster":                  {"telemetry"},
 	"alerts":                   {"telemetry", promdb, promcommon},
 	"collector":                {"telemetry", "cluster", client, model},
-	"collector/store":          {"telemetry", client, model, promdb, promcommon},
+	"collector/store":          {"telemetry", client, model, promdb, promcommon, "github.com/grafana/regexp", "github.com/oklog/ulid"}, // both of Prometheus's interfaces
 	"rebalancer":               {"telemetry", "cluster", client},
 	"rebalancer/policy":        {"telemetry", "cluster", "rebalancer"},
 	"rebalancer/actuator/node": {"telemetry", "cluster", "rebalancer"},

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +14,7 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/app/connect"
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
 	"github.com/evenkeel-gpu/evenkeel/collector"
+	"github.com/evenkeel-gpu/evenkeel/collector/store"
 	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/telemetry/bus"
 	"github.com/evenkeel-gpu/evenkeel/ui"
@@ -27,16 +30,12 @@ type collectorParts struct {
 	log       *slog.Logger
 	share     share
 	web       lifecycle.Web
-	// past and alerts are the embedded store's; nil without one.
-	past   ui.Past
-	alerts ui.Alerts
+	store     *store.Options // nil for none
 }
 
-// Collector runs one collector with its page until ctx ends.
-func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) error {
-	if err := refuseStore(cfg); err != nil {
-		return err
-	}
+// Collector runs one collector with its page until ctx ends. file is where its
+// configuration came from, or empty.
+func Collector(ctx context.Context, cfg *config.Collector, file string, log *slog.Logger) error {
 	ln, err := lifecycle.Listen("collector", cfg.Listen)
 	if err != nil {
 		return err
@@ -54,9 +53,13 @@ func Collector(ctx context.Context, cfg *config.Collector, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
+	kept, err := storeOptions(cfg, filepath.Dir(file), pageURL(web.Scheme(), ln.Addr(), os.Hostname))
+	if err != nil {
+		return err
+	}
 	p := lifecycle.New(ctx)
 	p.Add("streams", func(ctx context.Context) error { return conn.KeepStreams(ctx, connect.Streams(cfg.NATS)) })
-	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, inventory: cfg.Inventory.File, log: log, share: part, web: web}, ln); err != nil {
+	if err := addCollector(p, collectorParts{conn: conn, maxNodes: cfg.MaxNodes, perLink: cfg.Metrics.PerLink, inventory: cfg.Inventory.File, log: log, share: part, web: web, store: kept}, ln); err != nil {
 		return err
 	}
 	log.Info("collector started", "page", web.URL(ln), "bus", cfg.NATS.URL, "version", Version)
@@ -82,18 +85,25 @@ func addCollector(p *lifecycle.Process, c collectorParts, ln net.Listener) error
 	if err != nil {
 		return err
 	}
-	page := ui.Handler(ui.Options{
-		Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Past: c.past, Alerts: c.alerts, Streams: open, Version: Version, Log: c.log.With("component", "page"),
-	})
+	mux := http.NewServeMux()
+	shown := ui.Options{Fleet: fleet{col}, Decisions: col, Control: col, Brakes: col, Streams: open, Version: Version, Log: c.log.With("component", "page")}
+	if c.store != nil {
+		s, err := openStore(*c.store, col, reg, c.log)
+		if err != nil {
+			return err
+		}
+		p.Add("store", s.Run)
+		mux.Handle("/api/v1/", s.Handler())
+		shown.Past, shown.Alerts = past{s.Engine(), s.Series(), s.Interval()}, ruleAlerts{s}
+	}
 	self, err := selfMetrics(reg)
 	if err != nil {
 		return err
 	}
-	mux := http.NewServeMux()
 	mux.Handle("GET /metrics/self", self)
 	mux.Handle("/metrics", col.Handler())
 	mux.Handle("/-/", col.Handler())
-	mux.Handle("/", page)
+	mux.Handle("/", ui.Handler(shown))
 	p.ServeWeb("page", ln, mux, c.web)
 	return nil
 }

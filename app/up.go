@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/evenkeel-gpu/evenkeel/agent"
+	"github.com/evenkeel-gpu/evenkeel/alerts"
 	"github.com/evenkeel-gpu/evenkeel/app/connect"
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
+	"github.com/evenkeel-gpu/evenkeel/collector/store"
 	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
 	"github.com/evenkeel-gpu/evenkeel/rebalancer"
@@ -37,8 +39,14 @@ type UpOptions struct {
 	Out       io.Writer
 }
 
-// worldTick is how often the simulated world moves.
-const worldTick = 25 * time.Millisecond
+const (
+	// worldTick is how often the simulated world moves.
+	worldTick = 25 * time.Millisecond
+	// upInterval is shorter than a fleet's, as somebody sits before it.
+	upInterval       = 5 * time.Second
+	upRetention      = 7 * 24 * time.Hour
+	upRetentionBytes = 1 << 30
+)
 
 // Up runs everything in one process until ctx ends: the real exporters and
 // agents over a simulated world, or this machine's exporter beside it.
@@ -125,7 +133,11 @@ func (u *up) start(ctx context.Context, ln net.Listener) error {
 	if err := ensureStreams(ctx, collectorConn, u.log); err != nil {
 		return err
 	}
-	if err := addCollector(u.process, collectorParts{conn: collectorConn, maxNodes: 1024, inventory: u.options.Inventory, log: u.log}, ln); err != nil {
+	kept := &store.Options{
+		Dir: filepath.Join(u.data, "store"), Interval: upInterval, Retention: upRetention, RetentionBytes: upRetentionBytes,
+		Rules: alerts.Files(), ExternalURL: "http://" + ln.Addr().String(),
+	}
+	if err := addCollector(u.process, collectorParts{conn: collectorConn, maxNodes: 1024, inventory: u.options.Inventory, log: u.log, store: kept}, ln); err != nil {
 		return err
 	}
 

@@ -258,3 +258,16 @@ func (c *Collector) takeReceipt(subject string, r telemetry.Receipt) {
 // Gatherer gives the fleet's families and the collector's own, on a standby
 // too. What it returns is valid until done.
 func (c *Collector) Gatherer() prometheus.TransactionalGatherer { return c.families }
+
+// Ready says whether the fleet is known: a full tick was received since the
+// start.
+func (c *Collector) Ready() bool { return c.ready.at(c.opts.Now()) }
+
+// GPUs is how many devices the fleet has, seen or not.
+func (c *Collector) GPUs() int {
+	n := 0
+	for range c.state.View(c.opts.Now()).GPUs() {
+		n++
+	}
+	return n
+}

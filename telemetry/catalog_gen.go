@@ -162,6 +162,10 @@ const (
 	NodeValuesRefused                ID = 716
 	SelfGpusExpected                 ID = 717
 	SelfGpusFresh                    ID = 718
+	SelfStoreSeries                  ID = 680
+	SelfStoreSamplesRefused          ID = 681
+	SelfStoreUp                      ID = 682
+	SelfStoreSample                  ID = 683
 	SelfCollectorLeader              ID = 700
 	SelfCollectorTakeovers           ID = 701
 	SelfStreams                      ID = 720

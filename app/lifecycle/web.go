@@ -48,8 +48,16 @@ func OpenWeb(file string, log *slog.Logger) (Web, error) {
 	return w, nil
 }
 
+// Scheme is http or https.
+func (w Web) Scheme() string {
+	if w.scheme == "" {
+		return "http"
+	}
+	return w.scheme
+}
+
 // URL is where a listener is reached.
-func (w Web) URL(ln net.Listener) string { return w.scheme + "://" + ln.Addr().String() }
+func (w Web) URL(ln net.Listener) string { return w.Scheme() + "://" + ln.Addr().String() }
 
 func (w Web) serve(ln net.Listener, srv *http.Server) error {
 	if w.file == "" {

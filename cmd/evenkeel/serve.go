@@ -68,7 +68,7 @@ func collectorCommand() *cobra.Command {
 		if err := config.Load(*file, "Collector", cfg); err != nil {
 			return err
 		}
-		return app.Collector(c.Context(), cfg, log)
+		return app.Collector(c.Context(), cfg, *file, log)
 	}
 	return c
 }

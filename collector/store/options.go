@@ -29,8 +29,12 @@ const (
 // Options is what a store needs. Dir and Source are required.
 type Options struct {
 	Dir string
-	// Source is sampled each Interval.
-	Source   prometheus.TransactionalGatherer
+	// Source is sampled each Interval. A metric that it gives again, the same
+	// pointer, has the labels it had.
+	Source prometheus.TransactionalGatherer
+	// Ready says whether the source knows the fleet yet: before, a sample would
+	// look as if all had gone. Nil: always.
+	Ready    func() bool
 	Interval time.Duration
 	// Retention and RetentionBytes bound what is kept; zero bytes: by time alone.
 	Retention      time.Duration
@@ -52,6 +56,8 @@ type Options struct {
 	Query       QueryLimits
 	Registry    *prometheus.Registry
 	Log         *slog.Logger
+
+	reserve uint64 // for tests; zero: reserve
 }
 
 // QueryLimits bound what one query may cost; Prometheus's defaults where zero.

@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+)
+
+// As in Prometheus.
+const (
+	lookback     = 5 * time.Minute
+	subqueryStep = time.Minute
+	maxSamples   = 50_000_000
+	queryTimeout = 2 * time.Minute
+	concurrency  = 20
+)
+
+func (o *Options) defaults() error {
+	for _, d := range []struct {
+		v    *time.Duration
+		when time.Duration
+	}{{&o.Interval, 15 * time.Second}, {&o.Retention, 15 * 24 * time.Hour}, {&o.Query.Timeout, queryTimeout}} {
+		if *d.v <= 0 {
+			*d.v = d.when
+		}
+	}
+	if o.Query.MaxSamples <= 0 {
+		o.Query.MaxSamples = maxSamples
+	}
+	if o.Query.Concurrency <= 0 {
+		o.Query.Concurrency = concurrency
+	}
+	if o.Series == "" {
+		o.Series = Auto
+	}
+	if o.Ready == nil {
+		o.Ready = func() bool { return true }
+	}
+	if o.Active == nil {
+		o.Active = func() bool { return true }
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Dir == "" || o.Source == nil {
+		return errors.New("store: Dir and Source are required")
+	}
+	return nil
+}
+
+// Store keeps the fleet's series and what follows from them.
+type Store struct {
+	o       Options
+	conf    *config.Config
+	db      *database
+	engine  *promql.Engine
+	ruler   *ruler
+	sampler *sampler
+	metrics *metrics
+	api     http.Handler
+	log     *slog.Logger
+	down    bool // the last round was not kept
+}
+
+// Open checks everything that people can get wrong, and opens the folder for
+// the first time in Run, as a large one takes a while to read.
+func Open(o Options) (*Store, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	conf, err := readDocument(o.Prometheus, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	if len(conf.RemoteWriteConfigs) > 0 {
+		return nil, errors.New("remote_write: this version does not write to remotes; let a Prometheus scrape /metrics and write from there")
+	}
+	set, err := loadRules(o.Rules, conf.RuleFiles, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFolder(o)
+	if err != nil {
+		return nil, err
+	}
+	// A folder in use is said at once, not in a log later.
+	if err := f.alone(func() error { return nil }); err != nil {
+		return nil, err
+	}
+	s := &Store{o: o, conf: conf, log: o.Log.With("component", "store"), metrics: newMetrics(o.Registry, f.dir)}
+	s.db = newDatabase(f, o.Registry, s.log)
+	s.engine = newEngine(o.Query, set.parser, o.Registry, s.log)
+	s.sampler = newSampler(o.Source, s.db, newChoice(o, set.reads()), s.log, s.metrics.lost)
+	// The metrics of an engine have no name for which it is of.
+	forRules := newEngine(QueryLimits{Timeout: o.Query.Timeout, MaxSamples: o.Query.MaxSamples}, set.parser, nil, s.log)
+	s.ruler, err = newRuler(rulerOptions{
+		set: set, conf: conf, db: s.db, engine: forRules, interval: o.Interval, active: o.Active, url: o.ExternalURL,
+		registry: o.Registry, log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.api = newAPI(s)
+	return s, nil
+}
+
+// Run samples, evaluates and alerts until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	if err := s.db.ensure(); err != nil && !errors.Is(err, errFull) {
+		return fmt.Errorf("store: %w", err)
+	}
+	fleet := make(chan struct{})
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = s.ruler.run(ctx, fleet) })
+	s.rounds(ctx, sync.OnceFunc(func() { close(fleet) }))
+	parts.Wait()
+	s.db.close(errClosed)
+	return nil
+}
+
+// rounds samples each interval. there is called once the fleet's series are.
+func (s *Store) rounds(ctx context.Context, there func()) {
+	tick := time.NewTicker(s.o.Interval)
+	defer tick.Stop()
+	for {
+		if s.o.Ready() {
+			s.round(ctx, time.Now())
+			if s.db.sound() {
+				there()
+			}
+		}
+		if !s.wait(ctx, tick) {
+			return
+		}
+	}
+}
+
+// wait waits for the next round; for the first one, only until the source is
+// ready.
+func (s *Store) wait(ctx context.Context, tick *time.Ticker) bool {
+	soon := time.NewTicker(100 * time.Millisecond)
+	defer soon.Stop()
+	waited := !s.o.Ready()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			return true
+		case <-soon.C:
+			if waited && s.o.Ready() {
+				return true
+			}
+		}
+	}
+}
+
+func (s *Store) round(ctx context.Context, now time.Time) {
+	begun := time.Now()
+	samples := 0
+	err := s.db.ensure()
+	if err == nil {
+		samples, err = s.sampler.sample(ctx, now)
+	} else {
+		s.metrics.lost(refusedUnwritten, s.sampler.expected())
+	}
+	s.metrics.round(samples, time.Since(begun), err)
+	switch {
+	case err != nil && !s.down:
+		s.log.Error("the fleet's series are not kept; frames, page and rebalancer do not need them", "err", err)
+	case err == nil && s.down:
+		s.log.Info("the fleet's series are kept again")
+	}
+	s.down = err != nil
+}
+
+// Handler answers Prometheus's API below /api/v1/.
+func (s *Store) Handler() http.Handler { return s.api }
+
+// Engine evaluates queries of people, within their bounds, over Series.
+func (s *Store) Engine() promql.QueryEngine { return s.engine }
+
+// Series is what is kept.
+func (s *Store) Series() storage.Queryable { return s.db }
+
+// Interval is how often the fleet is sampled.
+func (s *Store) Interval() time.Duration { return s.o.Interval }
+
+// AlertingRules are the rules with the alerts of each.
+func (s *Store) AlertingRules() []*rules.AlertingRule { return s.ruler.AlertingRules() }
