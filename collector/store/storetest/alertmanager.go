@@ -29,10 +29,16 @@ type Notice struct {
 	StartsAt    time.Time
 }
 
+// templates is where Debian's build looks for them.
+const templates = "/usr/share/prometheus/alertmanager/default.tmpl"
+
 // StartAlertmanager starts it; it notifies at once, of every alert by itself.
 func StartAlertmanager(t testing.TB) *Alertmanager {
 	t.Helper()
 	binary := Find(t, "prometheus-alertmanager")
+	if _, err := os.Stat(templates); err != nil {
+		t.Skip("prometheus-alertmanager starts only with its templates: run scripts/install test as root")
+	}
 	a := &Alertmanager{Addr: FreeAddr(t)}
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var body struct{ Alerts []Notice }
