@@ -27,6 +27,10 @@ const (
 	// whole process when it cannot write a chunk, and must have room for those
 	// of its head.
 	reserve = 256 << 20
+	// chunksHead is where the head's chunks are, by the numbers that the
+	// write-ahead log gives to series. Without all of the log they could become
+	// those of another series; and the log alone has the same samples.
+	chunksHead = "chunks_head"
 	// aside is the folder for what could not be read. It is kept for people;
 	// nothing reads it.
 	aside = "unreadable"
@@ -38,7 +42,8 @@ var errFull = errors.New("the disk under the store is full")
 // folder is where the database lies, and the care for it while it is closed.
 type folder struct {
 	dir     string
-	reserve uint64
+	reserve uint64 // left free by what is added
+	repair  uint64 // needs to be free before it is opened
 	options *tsdb.Options
 	log     *slog.Logger
 }
@@ -62,7 +67,7 @@ func newFolder(o Options) (*folder, error) {
 	if o.reserve == 0 {
 		o.reserve = reserve
 	}
-	return &folder{dir: dir, reserve: o.reserve, options: t, log: o.Log.With("component", "tsdb")}, nil
+	return &folder{dir: dir, reserve: o.reserve, repair: min(o.reserve, 2*segmentSize), options: t, log: o.Log.With("component", "tsdb")}, nil
 }
 
 // open opens the database. What in it cannot be read is put aside rather than
@@ -71,17 +76,23 @@ func (f *folder) open(reg prometheus.Registerer) (*tsdb.DB, *scoped, error) {
 	if err := f.room(); err != nil {
 		return nil, nil, err
 	}
-	if err := f.alone(f.undoRepair); err != nil {
+	if err := f.alone(func() error { return errors.Join(f.undoRepair(), f.emptyCheckpoint()) }); err != nil {
 		return nil, nil, err
 	}
 	// As many as could be unreadable, each one once; 64 is no bound in practice.
 	for range 64 {
 		scope := &scoped{Registerer: reg}
 		db, err := tsdb.Open(f.dir, f.log, scope, f.options, nil)
-		if err == nil {
+		if err == nil && !scope.repaired() {
 			return db, scope, nil
 		}
 		scope.unregister()
+		if err == nil {
+			if err := errors.Join(db.Close(), os.RemoveAll(filepath.Join(f.dir, chunksHead))); err != nil {
+				return nil, nil, fmt.Errorf("store.dir: %w", err)
+			}
+			continue
+		}
 		switch bad := f.unreadable(err); {
 		case errors.Is(err, syscall.ENOSPC):
 			return nil, nil, fmt.Errorf("%w: %w", errFull, err)
@@ -103,8 +114,8 @@ func (f *folder) room() error {
 	if err != nil {
 		return fmt.Errorf("store.dir: %w", err)
 	}
-	if least := min(f.reserve, 2*segmentSize); free < least {
-		return fmt.Errorf("%w: %s has %d MiB free and needs %d; free some, or lower store.retention_size", errFull, f.dir, free>>20, least>>20)
+	if free < f.repair {
+		return fmt.Errorf("%w: %s has %d MiB free and needs %d; free some, or lower store.retention_size", errFull, f.dir, free>>20, f.repair>>20)
 	}
 	return nil
 }
@@ -163,7 +174,7 @@ func (f *folder) unreadable(err error) string {
 		}
 		_ = b.Close()
 	}
-	for _, part := range []struct{ says, path string }{{"checkpoint", "wal"}, {"WAL", "wal"}, {"wal", "wal"}, {"chunk", "chunks_head"}} {
+	for _, part := range []struct{ says, path string }{{"checkpoint", "wal"}, {"WAL", "wal"}, {"wal", "wal"}, {"segment", "wal"}, {"chunk", chunksHead}} {
 		if strings.Contains(text, part.says) {
 			if _, err := os.Stat(filepath.Join(f.dir, part.path)); err == nil {
 				return part.path
@@ -171,6 +182,24 @@ func (f *folder) unreadable(err error) string {
 		}
 	}
 	return ""
+}
+
+// emptyCheckpoint puts a log away whose checkpoint has nothing in it, which the
+// storage does not notice.
+func (f *folder) emptyCheckpoint() error {
+	all, err := filepath.Glob(filepath.Join(f.dir, "wal", "checkpoint.*"))
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if filepath.Ext(c) == ".tmp" {
+			continue // the storage removes it
+		}
+		if segments, err := os.ReadDir(c); err != nil || len(segments) == 0 {
+			return f.putAside("wal", errors.Join(err, fmt.Errorf("%s is empty", c)))
+		}
+	}
+	return nil
 }
 
 // putAside moves a part of the folder to where nothing reads it.
@@ -188,6 +217,11 @@ func (f *folder) putAside(part string, why error) error {
 	}
 	if err := os.Rename(filepath.Join(f.dir, part), filepath.Join(to, name)); err != nil {
 		return fmt.Errorf("store.dir: %w", err)
+	}
+	if part == "wal" {
+		if err := os.RemoveAll(filepath.Join(f.dir, chunksHead)); err != nil {
+			return fmt.Errorf("store.dir: %w", err)
+		}
 	}
 	f.log.Error("a part of the store cannot be read and was put aside; the rest goes on", "part", part, "now", filepath.Join(to, name), "err", why)
 	return nil
@@ -223,4 +257,22 @@ func (s *scoped) unregister() {
 		s.Unregister(c)
 	}
 	s.all = nil
+}
+
+// repaired says whether opening the database cost a part of its log.
+func (s *scoped) repaired() bool {
+	reg := prometheus.NewRegistry()
+	for _, c := range s.all {
+		_ = reg.Register(c) // in another registry too
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		return false
+	}
+	for _, f := range families {
+		if f.GetName() == "prometheus_tsdb_wal_corruptions_total" && len(f.Metric) == 1 {
+			return f.Metric[0].GetCounter().GetValue() > 0
+		}
+	}
+	return false
 }
