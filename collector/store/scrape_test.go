@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,14 +20,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
-	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
-	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/evenkeel-gpu/evenkeel/alerts"
 	"github.com/evenkeel-gpu/evenkeel/collector"
@@ -251,92 +244,24 @@ func firingOf(r *ruler) []string {
 	return out
 }
 
-// embeddedRuler evaluates rules over what the collector serves, sampled every
-// second.
+// embeddedRuler evaluates rules over what the collector serves, in a store that
+// samples every second.
 func embeddedRuler(t *testing.T, c *collector.Collector, text string) *ruler {
 	t.Helper()
-	log := promslog.NewNopLogger()
-	db, err := tsdb.Open(t.TempDir(), log, nil, tsdb.DefaultOptions(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loadRules(fstest.MapFS{"rules.yaml": {Data: []byte(text)}}, nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf, err := readDocument(nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRuler(rulerOptions{
-		set: set, conf: conf, db: db, interval: time.Second, registry: prometheus.NewRegistry(), log: log,
-		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
+	s, err := Open(Options{
+		Dir: t.TempDir(), Source: c.Gatherer(), Ready: c.Ready, GPUs: c.GPUs, Interval: time.Second,
+		Rules: fstest.MapFS{"rules.yaml": {Data: []byte(text)}}, Log: promslog.NewNopLogger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	fleet := make(chan struct{})
-	close(fleet)
-	var parts sync.WaitGroup
-	parts.Go(func() { _ = r.run(ctx, fleet) })
-	parts.Go(func() {
-		last := map[string]labels.Labels{}
-		for ctx.Err() == nil {
-			if last, err = sampleAll(ctx, db, c.Gatherer(), last); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		parts.Wait()
-		if err := db.Close(); err != nil {
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := s.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	return r
-}
-
-// sampleAll appends every series once, and marks those of before that ended.
-func sampleAll(ctx context.Context, db *tsdb.DB, g prometheus.TransactionalGatherer, last map[string]labels.Labels) (map[string]labels.Labels, error) {
-	families, done, err := g.Gather()
-	defer done()
-	if err != nil {
-		return last, err
-	}
-	app, at, now := db.AppenderV2(ctx), time.Now().UnixMilli(), map[string]labels.Labels{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			l := seriesOf(f, m)
-			now[l.String()] = l
-			if _, err := app.Append(0, l, 0, at, m.GetGauge().GetValue()+m.GetCounter().GetValue(), nil, nil, storage.AOptions{}); err != nil {
-				return last, err
-			}
-		}
-	}
-	for k, l := range last {
-		if _, ok := now[k]; !ok {
-			if _, err := app.Append(0, l, 0, at, math.Float64frombits(value.StaleNaN), nil, nil, storage.AOptions{}); err != nil {
-				return last, err
-			}
-		}
-	}
-	return now, app.Commit()
-}
-
-func seriesOf(f *dto.MetricFamily, m *dto.Metric) labels.Labels {
-	b := labels.NewScratchBuilder(len(m.Label) + 1)
-	b.Add("__name__", f.GetName())
-	for _, l := range m.Label {
-		if l.GetValue() != "" {
-			b.Add(l.GetName(), l.GetValue())
-		}
-	}
-	b.Sort()
-	return b.Labels()
+	t.Cleanup(func() { cancel(); run.Wait() })
+	return s.ruler
 }
