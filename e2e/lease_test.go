@@ -28,12 +28,16 @@ func TestLeaderIsDead(t *testing.T) {
 	const gpus = 5
 	events := hotInTurn(gpus, time.Second)
 	for i := range events {
-		events[i].lasts = 45 * time.Second // cool before the first lease ends
+		events[i].lasts = 85 * time.Second // time for a busy machine to cap them all
 	}
 	r := newCrashRig(t, quick(events...))
 	leader := r.run("rebalancer")
 	ends := r.run("agent", "EVENKEEL_CRASH_AT="+leaderlessRows[0].at)
-	r.eventually(60*time.Second, "all are capped", func() error { return r.holds(gpus) })
+	r.eventually(90*time.Second, "all are capped", func() error { return r.holds(gpus) })
+	time.Sleep(time.Until(r.calm.Add(-15 * time.Second))) // cool before the first lease ends
+	if err := r.holds(gpus); err != nil {
+		t.Fatal(err)
+	}
 	leader.kill()
 	until := r.leases()
 
