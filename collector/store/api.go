@@ -171,7 +171,7 @@ func version() *promapi.PrometheusVersion {
 // 3.16.0.
 func released(module string) string {
 	parts := strings.Split(strings.TrimPrefix(module, "v0."), ".")
-	if len(parts) != 2 || len(parts[0]) < 2 {
+	if len(parts) != 2 || len(parts[0]) != 3 {
 		return module
 	}
 	minor := strings.TrimLeft(parts[0][1:], "0")
