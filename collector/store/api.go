@@ -67,7 +67,7 @@ func newAPI(s *Store) http.Handler {
 		false, nil, false, false, false, // no writing
 		lookback,
 		false, false,
-		nil,
+		overridden(promapi.ErrorUnavailable, http.StatusServiceUnavailable),
 		nil,
 		promapi.OpenAPIOptions{},
 		s.ruler.set.parser,
@@ -76,6 +76,12 @@ func newAPI(s *Store) http.Handler {
 	r := route.New()
 	api.Register(r)
 	return gate(http.StripPrefix(apiRoot, r))
+}
+
+// overridden gives one kind of error another status. A Prometheus that is not
+// ready answers 503 before it looks at the request; ours says why with it.
+func overridden[E comparable](kind E, code int) func(E, error) (int, bool) {
+	return func(is E, _ error) (int, bool) { return code, is == kind }
 }
 
 // gate lets the served endpoints through, and each answer go out only once it
