@@ -129,10 +129,32 @@ func TestQueueAsPrometheus(t *testing.T) {
 }
 
 // TestSlowClient: whoever asks for much and does not read it keeps nobody from
-// closing the database.
+// closing the database. Prometheus holds its storage for a list of series until
+// that is sent.
 func TestSlowClient(t *testing.T) {
-	s, base := filled(t, Options{})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	many := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "many"}, []string{"of"})
+	for i := range 20_000 {
+		many.WithLabelValues(fmt.Sprintf("%0100d", i)).Set(1)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(many)
+	s, err := Open(Options{Dir: t.TempDir(), Source: prometheus.ToTransactionalGatherer(reg), Log: promslog.NewNopLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, func(k int) (time.Time, bool) { return time.Now(), k == 0 })
+	t.Cleanup(func() { s.db.close(errClosed) })
+	web := httptest.NewUnstartedServer(s.Handler())
+	web.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(4096); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	web.Start()
+	t.Cleanup(web.Close)
+
+	conn, err := net.Dial("tcp", web.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,9 +162,7 @@ func TestSlowClient(t *testing.T) {
 	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
-	v := url.Values{"query": {"gpu_temperature_celsius"}, "start": {unix(now.Add(-3 * time.Hour))}, "end": {unix(now)}, "step": {"1"}}
-	if _, err := fmt.Fprintf(conn, "GET /api/v1/query_range?%s HTTP/1.1\r\nHost: x\r\n\r\n", v.Encode()); err != nil {
+	if _, err := fmt.Fprint(conn, "GET /api/v1/series?match[]=many HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	from := bufio.NewReaderSize(conn, 16)
@@ -156,7 +176,7 @@ func TestSlowClient(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the database is still held")
 	}
-	if got := ask(t, base, request{path: "/query", values: url.Values{"query": {"up"}}}); got.code != http.StatusServiceUnavailable || !strings.Contains(got.text, `"errorType":"unavailable"`) {
+	if got := ask(t, web.URL, request{path: "/query", values: url.Values{"query": {"up"}}}); got.code != http.StatusServiceUnavailable || !strings.Contains(got.text, `"errorType":"unavailable"`) {
 		t.Errorf("closed: %d %s", got.code, got.text)
 	}
 }
