@@ -26,6 +26,9 @@ import (
 // apiRoot is where Prometheus has its API.
 const apiRoot = "/api/v1"
 
+// patience is how long an answer may take to be read.
+const patience = 30 * time.Second
+
 // served lists the endpoints that are answered, below apiRoot; one that ends in
 // a slash stands for those below it. What would change something, scrapes, or
 // shows what this process does not have is not.
@@ -101,8 +104,13 @@ func gate(next http.Handler) http.Handler {
 				r = r.Clone(r.Context())
 				r.Method = http.MethodGet
 			}
+			// The server's deadline would run while the answer is made; a query has
+			// its own timeout.
+			control := http.NewResponseController(w)
+			_ = control.SetWriteDeadline(time.Time{})
 			answer := &whole{ResponseWriter: w, code: http.StatusOK}
 			next.ServeHTTP(answer, r)
+			_ = control.SetWriteDeadline(time.Now().Add(patience))
 			w.WriteHeader(answer.code)
 			_, _ = answer.body.WriteTo(w)
 			return

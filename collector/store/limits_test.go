@@ -181,6 +181,19 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
+// TestLongQuery: an answer that takes longer to make than the server gives for
+// reading one arrives.
+func TestLongQuery(t *testing.T) {
+	s, _ := filled(t, Options{Query: QueryLimits{Timeout: 2 * time.Second}})
+	web := httptest.NewUnstartedServer(s.Handler())
+	web.Config.WriteTimeout = 200 * time.Millisecond
+	web.Start()
+	t.Cleanup(web.Close)
+	if got := ask(t, web.URL, heavy); got.code != http.StatusServiceUnavailable || !strings.Contains(got.text, `"errorType":"timeout"`) {
+		t.Errorf("%d %s", got.code, got.text)
+	}
+}
+
 // TestNotServed: what would change or show what is not there is refused in
 // Prometheus's form.
 func TestNotServed(t *testing.T) {
