@@ -20,7 +20,8 @@ import (
 )
 
 // copies is a fleet of as many nodes of 8 GPUs as wanted, each with the series
-// that a collector serves of a cool simulated GPU. Metrics are the same pointers
+// that a collector serves of a cool simulated GPU, as many as a figure is for;
+// those that rules read stay. Metrics are the same pointers
 // each time, as a collector's are.
 type copies struct {
 	families []*dto.MetricFamily
@@ -47,7 +48,7 @@ func (c *copies) move() {
 
 var moves = []string{"_celsius", "_watts", "_hertz", "_ratio", "_bytes", "_bytes_per_second"}
 
-func newCopies(b *testing.B, nodes int, keeps func(string) bool) *copies {
+func newCopies(b *testing.B, nodes, perGPU int, c *choice) *copies {
 	b.Helper()
 	real, _ := fleetAt(b, 20)
 	storetest.Until(b, "the fleet is known", real.Ready)
@@ -57,14 +58,13 @@ func newCopies(b *testing.B, nodes int, keeps func(string) bool) *copies {
 		b.Fatal(err)
 	}
 	defer done()
-	c := &copies{random: rand.New(rand.NewPCG(1, 1))}
+	out := &copies{random: rand.New(rand.NewPCG(1, 1))}
 	for _, f := range families {
-		if !keeps(f.GetName()) {
+		if !c.keeps(f.GetName()) {
 			continue
 		}
 		name, help, kind := f.GetName(), f.GetHelp(), f.GetType()
 		to := &dto.MetricFamily{Name: &name, Help: &help, Type: &kind}
-		c.families = append(c.families, to)
 		var gpus, nodeOnes []*dto.Metric
 		first := ""
 		for _, m := range f.Metric {
@@ -76,22 +76,27 @@ func newCopies(b *testing.B, nodes int, keeps func(string) bool) *copies {
 			case label(m, "node") == "n1":
 				nodeOnes = append(nodeOnes, m)
 			case label(m, "node") == "":
-				to.Metric = append(to.Metric, c.clone(name, m, "", ""))
+				to.Metric = append(to.Metric, out.clone(name, m, "", ""))
 			}
 		}
+		if perGPU -= len(gpus); perGPU < 0 && len(gpus) > 0 && !c.read[name] {
+			perGPU += len(gpus) // beyond what the figure is for
+			continue
+		}
+		out.families = append(out.families, to)
 		for n := range nodes {
 			node := fmt.Sprintf("gpu-%04d", n)
 			for _, m := range nodeOnes {
-				to.Metric = append(to.Metric, c.clone(name, m, node, ""))
+				to.Metric = append(to.Metric, out.clone(name, m, node, ""))
 			}
 			for gpu := range 8 {
 				for _, m := range gpus {
-					to.Metric = append(to.Metric, c.clone(name, m, node, fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", n, gpu)))
+					to.Metric = append(to.Metric, out.clone(name, m, node, fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", n, gpu)))
 				}
 			}
 		}
 	}
-	return c
+	return out
 }
 
 func (c *copies) clone(name string, m *dto.Metric, node, uuid string) *dto.Metric {
@@ -168,19 +173,19 @@ func resident(b *testing.B) float64 {
 // resident.
 func BenchmarkFleet(b *testing.B) {
 	for _, c := range []struct {
-		gpus   int
-		series Series
-	}{{AllGPUs, All}, {JudgedGPUs, Judged}} {
+		gpus, perGPU int
+		series       Series
+	}{{AllGPUs, 60, All}, {JudgedGPUs, 60, Judged}} {
 		b.Run(fmt.Sprintf("%d-%s", c.gpus, c.series), func(b *testing.B) {
 			if b.N > 1 {
 				b.Skip("one run tells it: -benchtime 1x")
 			}
-			keepFleet(b, c.gpus, c.series)
+			keepFleet(b, c.gpus, c.perGPU, c.series)
 		})
 	}
 }
 
-func keepFleet(b *testing.B, gpus int, series Series) {
+func keepFleet(b *testing.B, gpus, perGPU int, series Series) {
 	const interval, hour = 15 * time.Second, 240 // rounds
 	reg, log := prometheus.NewRegistry(), promslog.NewNopLogger()
 	fleet := &copies{}
@@ -188,7 +193,7 @@ func keepFleet(b *testing.B, gpus int, series Series) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	*fleet = *newCopies(b, gpus/8, s.sampler.choice.keeps)
+	*fleet = *newCopies(b, gpus/8, perGPU, s.sampler.choice)
 	if err := s.db.ensure(); err != nil {
 		b.Fatal(err)
 	}
@@ -224,7 +229,9 @@ func keepFleet(b *testing.B, gpus int, series Series) {
 		round(k)
 	}
 	spent, held := used(b)-from, resident(b)
-	core := func(d time.Duration, rounds int) float64 { return 100 * float64(d) / float64(time.Duration(rounds)*interval) }
+	core := func(d time.Duration, rounds int) float64 {
+		return 100 * float64(d) / float64(time.Duration(rounds)*interval)
+	}
 	b.ReportMetric(core(spent, hour), "%core")
 	b.ReportMetric(held, "MiB")
 	stats, err := s.db.Stats("node", 1)
