@@ -197,7 +197,7 @@ func TestLongQuery(t *testing.T) {
 // TestNotServed: what would change or show what is not there is refused in
 // Prometheus's form.
 func TestNotServed(t *testing.T) {
-	_, base := filled(t, Options{})
+	_, base := filled(t, Options{Prometheus: []byte("alerting: {alertmanagers: [{basic_auth: {username: u, password: hush}, static_configs: [{targets: ['127.0.0.1:1']}]}]}")})
 	for _, c := range []struct {
 		method, path string
 		code         int
@@ -236,6 +236,9 @@ func TestNotServed(t *testing.T) {
 		if got := ask(t, base, request{path: path}); got.code != http.StatusOK || !strings.Contains(got.text, `"status":"success"`) {
 			t.Errorf("%s: %d %s", path, got.code, got.text)
 		}
+	}
+	if got := ask(t, base, request{path: "/status/config"}); strings.Contains(got.text, "hush") || !strings.Contains(got.text, "password: \\u003csecret\\u003e") {
+		t.Error(got.text)
 	}
 }
 

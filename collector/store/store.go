@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
@@ -138,6 +139,8 @@ func (o Options) read() (*config.Config, *ruleSet, error) {
 	if o.Folder != "" {
 		conf.SetDirectory(o.Folder)
 	}
+	// What /api/v1/status/config shows.
+	conf.GlobalConfig.ScrapeInterval, conf.GlobalConfig.EvaluationInterval = model.Duration(o.Interval), model.Duration(o.Interval)
 	if len(conf.RemoteWriteConfigs) > 0 {
 		return nil, nil, errors.New("remote_write: this version does not write to remotes; let a Prometheus scrape /metrics and write from there")
 	}
