@@ -60,7 +60,7 @@ var imports = map[string][]string{
 	"sim":                      {"telemetry", "cluster", "exporter", "process", "rebalancer", "rebalancer/policy", yaml},
 	"bench":                    {"telemetry", "telemetry/bus", "exporter", "sim", protobuf, nkeys},
 	"ui":                       {"telemetry", "cluster"},
-	"config":                   {"telemetry", yaml},
+	"config":                   {"telemetry", yaml, promcommon}, // durations as Prometheus writes them
 	// Wiring may import everything; the node's own must stay light, see nodeBan.
 	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/crashpoint": {}, "app/cli": {"*"}, "app/command": {cobra},
 	"cmd/evenkeel":      {"alerts", "app", "bench", "app/cli", "app/command", "config", cobra},

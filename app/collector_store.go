@@ -17,6 +17,17 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/config"
 )
 
+// CheckCollector reports what a collector with this configuration would refuse
+// at its start, beyond what the file itself shows: what Prometheus's packages
+// think of their parts of it, and rule files. file is where it came from.
+func CheckCollector(cfg *config.Collector, file string) error {
+	o, err := storeOptions(cfg, filepath.Dir(file), "http://"+cfg.Listen)
+	if err != nil || o == nil {
+		return err
+	}
+	return store.Check(*o)
+}
+
 // storeOptions turns the file into what the store needs; nil without a store.
 // from is the folder of the file, which relative names start at.
 func storeOptions(cfg *config.Collector, from, url string) (*store.Options, error) {
@@ -27,13 +38,13 @@ func storeOptions(cfg *config.Collector, from, url string) (*store.Options, erro
 	if err != nil {
 		return nil, err
 	}
-	document, err := prometheusDocument(cfg, from)
+	document, err := prometheusDocument(cfg)
 	if err != nil {
 		return nil, err
 	}
 	o := &store.Options{
 		Dir: cfg.Store.Dir, Interval: time.Duration(cfg.Store.Interval), Retention: time.Duration(cfg.Store.Retention), RetentionBytes: size,
-		Series: store.Series(cfg.Store.Series), Prometheus: document, ExternalURL: url,
+		Series: store.Series(cfg.Store.Series), Prometheus: document, Folder: from, ExternalURL: url,
 		Query: store.QueryLimits{Timeout: time.Duration(cfg.Store.Query.Timeout), MaxSamples: cfg.Store.Query.MaxSamples, Concurrency: cfg.Store.Query.Concurrency},
 	}
 	if cfg.DefaultRules {
@@ -59,7 +70,7 @@ func retentionSize(text string) (int64, error) {
 }
 
 // prometheusDocument writes what of the file is Prometheus's, as it reads it.
-func prometheusDocument(cfg *config.Collector, from string) ([]byte, error) {
+func prometheusDocument(cfg *config.Collector) ([]byte, error) {
 	type document struct {
 		Global struct {
 			ExternalLabels map[string]string `yaml:"external_labels,omitempty"`
@@ -68,14 +79,8 @@ func prometheusDocument(cfg *config.Collector, from string) ([]byte, error) {
 		Alerting    yaml.Node `yaml:"alerting,omitempty"`
 		RemoteWrite yaml.Node `yaml:"remote_write,omitempty"`
 	}
-	d := document{Alerting: cfg.Alerting, RemoteWrite: cfg.RemoteWrite}
+	d := document{RuleFiles: cfg.RuleFiles, Alerting: cfg.Alerting, RemoteWrite: cfg.RemoteWrite}
 	d.Global.ExternalLabels = cfg.ExternalLabels
-	for _, f := range cfg.RuleFiles {
-		if !filepath.IsAbs(f) {
-			f = filepath.Join(from, f)
-		}
-		d.RuleFiles = append(d.RuleFiles, f)
-	}
 	return yaml.Marshal(d)
 }
 

@@ -84,9 +84,10 @@ func Up(ctx context.Context, o UpOptions, log *slog.Logger) error {
 	if err := u.start(ctx, ln); err != nil {
 		return err
 	}
+	server := u.server(ln.Addr())
 	fmt.Fprintf(o.Out, "Evenkeel is up: http://%s\n", ln.Addr())
 	fmt.Fprintf(o.Out, "  %s\n", u.what)
-	fmt.Fprintf(o.Out, "  evenkeel get gpus --sort-by headroom_celsius%s\n  evenkeel get decisions%s\n  evenkeel explain d-000001%s\n", u.server(), u.server(), u.server())
+	fmt.Fprintf(o.Out, "  evenkeel get gpus --sort-by headroom_celsius%s\n  evenkeel get decisions%s\n  evenkeel explain d-000001%s\n", server, server, server)
 	return u.process.Run()
 }
 
@@ -102,11 +103,11 @@ type up struct {
 }
 
 // server is the flag that commands need when the page is not where they look.
-func (u *up) server() string {
+func (u *up) server(at net.Addr) string {
 	if u.options.Listen == "127.0.0.1:9837" {
 		return ""
 	}
-	return " --server " + u.options.Listen
+	return " --server " + at.String()
 }
 
 // start is one straight line, in the order in which things must be there: bus,

@@ -10,17 +10,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 )
 
-// Duration is a time with its unit ("30s", "10m").
+// Duration is a time with its unit, as Go or as Prometheus writes it ("1.5s",
+// "10m", "15d").
 type Duration time.Duration
 
 // UnmarshalYAML reads a duration; a bare number is an error with its line.
 func (d *Duration) UnmarshalYAML(value *yaml.Node) error {
 	v, err := time.ParseDuration(value.Value)
 	if err != nil {
-		return fmt.Errorf("line %d: duration %q: want a number with a unit, such as 30s or 10m", value.Line, value.Value)
+		var days model.Duration
+		days, err = model.ParseDuration(value.Value)
+		v = time.Duration(days)
+	}
+	if err != nil {
+		return fmt.Errorf("line %d: duration %q: want a number with a unit, such as 30s, 10m or 15d", value.Line, value.Value)
 	}
 	*d = Duration(v)
 	return nil
@@ -174,17 +181,17 @@ func (c *Rebalancer) Validate() error {
 }
 
 // Check decodes a file of whatever kind it says it is.
-func Check(name string, data []byte) (kind string, err error) {
+func Check(name string, data []byte) (kind string, f File, err error) {
 	head, err := HeadOf(name, data)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	files := map[string]File{"Exporter": DefaultExporter(), "Agent": DefaultAgent(), "Collector": DefaultCollector(), "Rebalancer": DefaultRebalancer(), "Inventory": new(Inventory)}
 	f, ok := files[head.Kind]
 	if !ok {
-		return "", fmt.Errorf("%s: kind is %q, want Exporter, Agent, Collector, Rebalancer or Inventory", name, head.Kind)
+		return "", nil, fmt.Errorf("%s: kind is %q, want Exporter, Agent, Collector, Rebalancer or Inventory", name, head.Kind)
 	}
-	return head.Kind, Parse(name, head.Kind, data, f)
+	return head.Kind, f, Parse(name, head.Kind, data, f)
 }
 
 func hostname() string {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCorpus takes every *.good.yaml and refuses every *.bad.yaml with the
@@ -19,7 +20,7 @@ func TestCorpus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Check(filepath.Base(path), data)
+		_, _, err = Check(filepath.Base(path), data)
 		if strings.HasSuffix(path, ".good.yaml") {
 			if err != nil {
 				t.Errorf("%s: %v", path, err)
@@ -30,6 +31,24 @@ func TestCorpus(t *testing.T) {
 		want := strings.TrimPrefix(first, "# want: ")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant: %s", path, err, want)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"15d": 15 * 24 * time.Hour, "1w2d": 9 * 24 * time.Hour, "1y": 365 * 24 * time.Hour, "1d12h": 36 * time.Hour,
+		"1.5s": 1500 * time.Millisecond, "100us": 100 * time.Microsecond, "2h30m": 150 * time.Minute, "0": 0,
+	} {
+		var v struct{ D Duration }
+		if err := Decode("x", []byte("d: "+text), &v); err != nil || time.Duration(v.D) != want {
+			t.Errorf("%s: %s, %v", text, time.Duration(v.D), err)
+		}
+	}
+	for _, text := range []string{"15", "1.5d", "2d1w", "d", "15 d", "300y", "''"} {
+		var v struct{ D Duration }
+		if err := Decode("x", []byte("d: "+text), &v); err == nil || !strings.Contains(err.Error(), "x:1: duration ") {
+			t.Errorf("%s: %s, %v", text, time.Duration(v.D), err)
 		}
 	}
 }
@@ -72,6 +91,6 @@ func FuzzCheck(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = Check("x.yaml", data)
+		_, _, _ = Check("x.yaml", data)
 	})
 }

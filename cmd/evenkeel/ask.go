@@ -116,9 +116,14 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kind, err := config.Check(args[0], data)
+			kind, file, err := config.Check(args[0], data)
 			if err != nil {
 				return err
+			}
+			if c, ok := file.(*config.Collector); ok {
+				if err := app.CheckCollector(c, args[0]); err != nil {
+					return fmt.Errorf("%s: %w", args[0], err)
+				}
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: a valid %s\n", args[0], kind)
 			return nil

@@ -31,6 +31,10 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(misspelt, []byte("groups: [{name: g, rules: [{alert: X, expr: gpu_up_ == 0}]}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	norules := filepath.Join(t.TempDir(), "norules.yaml")
+	if err := os.WriteFile(norules, []byte("apiVersion: evenkeel/v1\nkind: Collector\nnats: {url: nats://127.0.0.1:4222}\nrule_files: [none.yaml]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -77,6 +81,7 @@ func TestExitCodes(t *testing.T) {
 		{"plan --server 127.0.0.1:1", 1, "no collector answers"},
 		{"check config /nonexistent", 1, "no such file"},
 		{"check config " + bad, 1, `bad.yaml:4: unknown key "lissten"; did you mean "listen"?`},
+		{"check config " + norules, 1, "norules.yaml: rule_files: " + filepath.Join(filepath.Dir(norules), "none.yaml") + ": no such file"},
 		{"check policy", 2, "one file, or --defaults"},
 		{"check policy --defaults x", 2, "one file, or --defaults"},
 		{"check alerts --defaults", 0, ""},

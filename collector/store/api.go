@@ -26,6 +26,9 @@ import (
 // apiRoot is where Prometheus has its API.
 const apiRoot = "/api/v1"
 
+// patience is how long an answer may take to be read.
+const patience = 30 * time.Second
+
 // served lists the endpoints that are answered, below apiRoot; one that ends in
 // a slash stands for those below it. What would change something, scrapes, or
 // shows what this process does not have is not.
@@ -67,7 +70,7 @@ func newAPI(s *Store) http.Handler {
 		false, nil, false, false, false, // no writing
 		lookback,
 		false, false,
-		nil,
+		overridden(promapi.ErrorUnavailable, http.StatusServiceUnavailable),
 		nil,
 		promapi.OpenAPIOptions{},
 		s.ruler.set.parser,
@@ -76,6 +79,12 @@ func newAPI(s *Store) http.Handler {
 	r := route.New()
 	api.Register(r)
 	return gate(http.StripPrefix(apiRoot, r))
+}
+
+// overridden gives one kind of error another status. A Prometheus that is not
+// ready answers 503 before it looks at the request; ours says why with it.
+func overridden[E comparable](kind E, code int) func(E, error) (int, bool) {
+	return func(is E, _ error) (int, bool) { return code, is == kind }
 }
 
 // gate lets the served endpoints through, and each answer go out only once it
@@ -95,8 +104,13 @@ func gate(next http.Handler) http.Handler {
 				r = r.Clone(r.Context())
 				r.Method = http.MethodGet
 			}
+			// The server's deadline would run while the answer is made; a query has
+			// its own timeout.
+			control := http.NewResponseController(w)
+			_ = control.SetWriteDeadline(time.Time{})
 			answer := &whole{ResponseWriter: w, code: http.StatusOK}
 			next.ServeHTTP(answer, r)
+			_ = control.SetWriteDeadline(time.Now().Add(patience))
 			w.WriteHeader(answer.code)
 			_, _ = answer.body.WriteTo(w)
 			return
@@ -171,7 +185,7 @@ func version() *promapi.PrometheusVersion {
 // 3.16.0.
 func released(module string) string {
 	parts := strings.Split(strings.TrimPrefix(module, "v0."), ".")
-	if len(parts) != 2 || len(parts[0]) < 2 {
+	if len(parts) != 2 || len(parts[0]) != 3 {
 		return module
 	}
 	minor := strings.TrimLeft(parts[0][1:], "0")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/grafana/regexp"
 	"github.com/prometheus/prometheus/config"
 )
 
@@ -11,7 +12,11 @@ import (
 func readDocument(data []byte, log *slog.Logger) (*config.Config, error) {
 	conf, err := config.Load(string(data), log)
 	if err != nil {
-		return nil, fmt.Errorf("external_labels, rule_files, alerting or remote_write: %w", err)
+		return nil, fmt.Errorf("external_labels, rule_files, alerting or remote_write: %s", lineRE.ReplaceAllString(err.Error(), " "))
 	}
 	return conf, nil
 }
+
+// lineRE finds where in the document something is wrong: its lines are of no
+// file that people have.
+var lineRE = regexp.MustCompile(`\s*\bline \d+: `)

@@ -47,6 +47,9 @@ type Options struct {
 	// Prometheus is a document of external_labels (under global), rule_files,
 	// alerting and remote_write, as in prometheus.yml.
 	Prometheus []byte
+	// Folder is what relative names in that document start at; empty: where the
+	// process runs.
+	Folder string
 	// Active says whether this process speaks for the fleet. A standby samples
 	// and evaluates, so that it is warm, but neither alerts nor writes to
 	// remotes. Nil: always.

@@ -38,7 +38,7 @@ func (s slots) Insert(ctx context.Context, _ string) (int, error) {
 	case s <- struct{}{}:
 		return 0, nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("%d queries run, which is the most: %w", cap(s), context.Cause(ctx))
+		return 0, fmt.Errorf("as many queries run as may (%d): %w", cap(s), context.Cause(ctx))
 	}
 }
 

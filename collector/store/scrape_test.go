@@ -82,7 +82,10 @@ func (e end) Frame(data []byte) error {
 // hotFleet is a collector of two nodes with exporters on a simulated world: it
 // is hot, and once harm is called, a GPU of the first falls off the bus and the
 // second goes silent.
-func hotFleet(t *testing.T) (c *collector.Collector, harm func()) {
+func hotFleet(t *testing.T) (c *collector.Collector, harm func()) { return fleetAt(t, 90) }
+
+// fleetAt is such a fleet with an inlet of so many degrees.
+func fleetAt(t testing.TB, inlet float64) (c *collector.Collector, harm func()) {
 	t.Helper()
 	s, err := sim.ParseScenario([]byte("name: hot\nrows: [{name: a, inlet_celsius: 25}]\nnodes: [{name: n1, row: a, rack: r1, model: H100-SXM5-80GB, gpus: 2}, {name: n2, row: a, rack: r1, model: H100-SXM5-80GB, gpus: 2}]\n"))
 	if err != nil {
@@ -92,7 +95,7 @@ func hotFleet(t *testing.T) (c *collector.Collector, harm func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := world.SetInlet("a", 90); err != nil {
+	if err := world.SetInlet("a", inlet); err != nil {
 		t.Fatal(err)
 	}
 	for range 600 {

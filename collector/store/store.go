@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
@@ -81,14 +82,7 @@ func Open(o Options) (*Store, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	conf, err := readDocument(o.Prometheus, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	if len(conf.RemoteWriteConfigs) > 0 {
-		return nil, errors.New("remote_write: this version does not write to remotes; let a Prometheus scrape /metrics and write from there")
-	}
-	set, err := loadRules(o.Rules, conf.RuleFiles, o.Log)
+	conf, set, err := o.read()
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +109,46 @@ func Open(o Options) (*Store, error) {
 	}
 	s.api = newAPI(s)
 	return s, nil
+}
+
+// Check reports what Open would refuse of the document and the rule files. It
+// neither needs a source nor touches the folder.
+func Check(o Options) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	conf, _, err := o.read()
+	if err != nil {
+		return err
+	}
+	// What files of secrets and certificates hold shows when clients are made.
+	n, err := newNotifications(conf, func() bool { return false }, prometheus.NewRegistry(), o.Log)
+	if err != nil {
+		return err
+	}
+	n.stop()
+	return nil
+}
+
+// read reads the document and every rule file.
+func (o Options) read() (*config.Config, *ruleSet, error) {
+	conf, err := readDocument(o.Prometheus, o.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Folder != "" {
+		conf.SetDirectory(o.Folder)
+	}
+	// What /api/v1/status/config shows.
+	conf.GlobalConfig.ScrapeInterval, conf.GlobalConfig.EvaluationInterval = model.Duration(o.Interval), model.Duration(o.Interval)
+	if len(conf.RemoteWriteConfigs) > 0 {
+		return nil, nil, errors.New("remote_write: this version does not write to remotes; let a Prometheus scrape /metrics and write from there")
+	}
+	set, err := loadRules(o.Rules, conf.RuleFiles, o.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conf, set, nil
 }
 
 // Run samples, evaluates and alerts until ctx ends.

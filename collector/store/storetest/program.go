@@ -27,6 +27,26 @@ func Find(t testing.TB, name string) string {
 	return ""
 }
 
+// FindLinked is the path of a program of the Prometheus whose packages we link,
+// as scripts/test builds it. Without it the test is skipped.
+func FindLinked(t testing.TB, name string) string {
+	t.Helper()
+	dir := os.Getenv("EVENKEEL_PROMETHEUS3")
+	if dir == "" {
+		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/prometheus/prometheus").Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		cache, _ := os.UserCacheDir()
+		dir = filepath.Join(cache, "evenkeel/tools/prometheus@"+string(bytes.TrimSpace(version)))
+	}
+	path, err := exec.LookPath(filepath.Join(dir, name))
+	if err != nil {
+		t.Skip("no " + name + " in " + dir + ": scripts/test builds it")
+	}
+	return path
+}
+
 // FreeAddr is an address on which nobody listens at the moment.
 func FreeAddr(t testing.TB) string {
 	t.Helper()

@@ -52,7 +52,7 @@ export function GPUView({ uuid }: { uuid: string }) {
           <Chart {...chart} title="Temperature" unit="°C" least={10} height={130} lines={[{ field: 'temperature_core_celsius', label: 'core' }, { field: 'temperature_memory_celsius', label: 'memory' }]} />
           <Chart {...chart} title="Power" unit="W" least={100} height={130} lines={[{ field: 'power_watts', label: 'power' }, { field: 'power_limit_watts', label: 'limit', stepped: true }]} />
         </div>
-      ) : past.loaded ? <p class="empty">{past.error ?? 'No past is kept of this GPU yet.'}</p> : null}
+      ) : past.loaded ? <p class="empty">{past.error ?? (of.ask ? `Too little is kept yet for a chart of ${of.label}; a shorter range shows what there is.` : 'No past is kept of this GPU yet.')}</p> : null}
       {past.note ? <p class="dim">{past.note}</p> : null}
       <section>
         <h3>Workloads</h3>
