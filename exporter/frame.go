@@ -202,6 +202,11 @@ func (f *frame) addSamples(e *Exporter) {
 			f.sample(telemetry.GPUSampleInvalid, g.uuid, n, metric, whyNames[w])
 		})
 	}
+	e.sourced(func(row *telemetry.Row, id telemetry.ID, uuid string, v float64, labels []string) {
+		if row.Per != telemetry.PerProcess { // those are for who scrapes the node
+			f.sample(id, uuid, v, labels...)
+		}
+	})
 }
 
 func (f *frame) sample(id telemetry.ID, uuid string, v float64, labels ...string) {
