@@ -59,23 +59,20 @@ func (p *pods) list() {
 var number = regexp.MustCompile(`^\d{1,19}$`)
 
 // ofStep says which job a process is of. Job and step are Slurm's own word; what
-// the process's environment adds, the array and the parts of a heterogeneous
-// job, can be forged by whoever runs it, so an inventory's word goes before.
+// the process's environment adds, name and array, can be forged by whoever runs
+// it, so an inventory's word goes before. The parts of a heterogeneous job are
+// jobs here: nothing on the node says which belong together.
 func (a *Attribution) ofStep(i *identity, pid int, job, step string) {
 	i.kind, i.id, i.workload = kindStep, job, "slurm:"+job
 	if step != "" {
 		i.id += "." + step
 	}
-	env, err := a.opt.Proc.Environment(pid, "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_HET_JOB_ID", "SLURM_HET_GROUP_ID", "SLURM_PROCID")
+	env, err := a.opt.Proc.Environment(pid, "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 	if err != nil || env["SLURM_JOB_ID"] != job {
 		return
 	}
-	array, task, het, group := env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"], env["SLURM_HET_JOB_ID"], env["SLURM_HET_GROUP_ID"]
-	switch {
-	case number.MatchString(array) && number.MatchString(task):
+	if array, task := env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"]; number.MatchString(array) && number.MatchString(task) {
 		i.workload = "slurm:" + array + "_" + task
-	case number.MatchString(het) && number.MatchString(group):
-		i.workload = "slurm:" + het + "+" + group
 	}
 	if name := env["SLURM_JOB_NAME"]; name != "" {
 		i.name = exporter.CleanLabel(name)
