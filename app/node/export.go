@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
 	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
+	"github.com/evenkeel-gpu/evenkeel/exporter/attribution"
 	"github.com/evenkeel-gpu/evenkeel/nvml"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -31,7 +32,7 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		return err
 	}
 	p := lifecycle.New(ctx)
-	opt := exporterOptions(cfg, log)
+	opt := exporterOptions(cfg, members(cfg, log), log)
 
 	// Without a bus the exporter still serves /metrics.
 	if cfg.NATS.URL != "" {
@@ -58,11 +59,11 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 	return p.Run()
 }
 
-func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
+func exporterOptions(cfg *config.Exporter, m *attribution.Attribution, log *slog.Logger) exporter.Options {
 	return exporter.Options{
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
 		Source:  nvml.New(nvml.WithLibraryPath(cfg.Library)),
-		Members: members(cfg.Node, cfg.AgentFile, log),
+		Members: m, Samples: []exporter.SampleSource{m},
 		Log:     log,
 	}
 }
@@ -70,12 +71,14 @@ func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
 // ExportOnce reads every GPU one time and prints it as Prometheus text or as
 // the frame in JSON.
 func ExportOnce(ctx context.Context, cfg *config.Exporter, format string, w io.Writer, log *slog.Logger) error {
-	exp, err := exporter.New(exporterOptions(cfg, log))
+	who := members(cfg, log)
+	exp, err := exporter.New(exporterOptions(cfg, who, log))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	who.Ask(ctx)
 	frame, err := exp.Once(ctx)
 	if err != nil {
 		return err

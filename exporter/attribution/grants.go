@@ -90,6 +90,13 @@ func (a *Attribution) follow(ctx context.Context, g *granter) {
 	}
 }
 
+// Ask asks every source once, for who does not wait for Run.
+func (a *Attribution) Ask(ctx context.Context) {
+	for _, g := range a.sources {
+		a.ask(ctx, g, time.Now())
+	}
+}
+
 func (a *Attribution) ask(ctx context.Context, g *granter, now time.Time) {
 	here := g.here()
 	a.mu.Lock()
