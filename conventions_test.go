@@ -50,6 +50,8 @@ var imports = map[string][]string{
 	"exporter":                     {"telemetry", client, model},
 	"exporter/attribution":         {"telemetry", "exporter", "process", "exporter/attribution/kubelet"},
 	"exporter/attribution/kubelet": {grpc, protobuf},
+	"exporter/host":                {"telemetry", "exporter", "exporter/host/feed", "github.com/influxdata/telegraf", "github.com/influxdata/toml", promcommon, model},
+	"exporter/host/feed":           {"telemetry", "exporter"},
 	"process":                      {sys},
 	"agent":                        {"telemetry", "process", client, "go.etcd.io/bbolt", sys},
 	"cluster":                      {"telemetry"},
@@ -66,19 +68,22 @@ var imports = map[string][]string{
 	// Wiring may import everything; the node's own must stay light, see nodeBan.
 	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/crashpoint": {}, "app/cli": {"*"}, "app/command": {cobra},
 	"cmd/evenkeel":      {"alerts", "app", "bench", "app/cli", "app/command", "config", cobra},
+	"app/host":          {"*"},
+	"cmd/evenkeel-host": {"app/host", "app/command", "config", cobra},
 	"cmd/evenkeel-node": {"app/node", "app/command", "config", cobra},
 	"e2e":               {},
 }
 
 // nodeBan is what may never reach a GPU node, with the reason.
 var nodeBan = map[string]string{
-	"k8s.io/":                       "20 MB and hundreds of packages on every GPU node",
-	natsServer:                      "a node is a client of the bus",
-	module + "/rebalancer":          "a node decides nothing",
-	module + "/collector":           "a node judges nothing",
-	module + "/sim":                 "no simulated value may come from a node",
-	promdb:                          "no queries on a node",
-	module + "/telemetry/bus/embed": "a node is a client of the bus",
+	"k8s.io/":                        "20 MB and hundreds of packages on every GPU node",
+	natsServer:                       "a node is a client of the bus",
+	module + "/rebalancer":           "a node decides nothing",
+	module + "/collector":            "a node judges nothing",
+	module + "/sim":                  "no simulated value may come from a node",
+	promdb:                           "no queries on a node",
+	module + "/telemetry/bus/embed":  "a node is a client of the bus",
+	"github.com/influxdata/telegraf": "9 MiB beside every GPU; evenkeel-host has it",
 }
 
 type pkg struct {

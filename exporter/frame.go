@@ -203,7 +203,9 @@ func (f *frame) addSamples(e *Exporter) {
 		})
 	}
 	e.sourced(func(row *telemetry.Row, id telemetry.ID, uuid string, v float64, labels []string) {
-		if row.Per != telemetry.PerProcess { // those are for who scrapes the node
+		// The rest is for who scrapes the node: values of processes, and of devices
+		// that have no message of their own.
+		if row.Per != telemetry.PerProcess && row.Wire.Kind == telemetry.NoWire {
 			f.sample(id, uuid, v, labels...)
 		}
 	})

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,12 +30,20 @@ func (e *Exporter) sourced(put func(row *telemetry.Row, id telemetry.ID, uuid st
 				e.metrics.refused.Inc()
 				return
 			}
+			if row.Wire.Kind != telemetry.NoWire && e.reads(uuid) {
+				return // what the driver's library says goes before
+			}
 			for i, l := range labels {
 				labels[i] = CleanLabel(l)
 			}
 			put(row, id, uuid, v, labels)
 		})
 	}
+}
+
+// reads says whether a device is one that the exporter itself reads.
+func (e *Exporter) reads(uuid string) bool {
+	return slices.ContainsFunc(e.gpus, func(g *gpu) bool { return g.uuid == uuid })
 }
 
 // CleanLabel makes a label of any text: valid UTF-8, bounded, and nothing in it

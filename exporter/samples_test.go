@@ -62,6 +62,8 @@ func TestHostileNamesCostNothing(t *testing.T) {
 		e, sink := startBeside(t, w, beside{
 			{telemetry.ProcessMemberInfo, uuid, 1, []string{"7.0", "step", "slurm:7", "bob", "a\"} 1\ngpu_up 0\x1b[31m\xff", "", strings.Repeat("ü", 4000)}},
 			{telemetry.GPUAllocationInfo, uuid, 1, []string{"", "step", "8\xc3\x28", "bob\n"}},
+			{telemetry.GPUPowerWatts, uuid, 999, nil},
+			{telemetry.GPUPowerWatts, "AMD-1", 250, nil},
 			{telemetry.GPUSharedBy, uuid, math.NaN(), nil},
 			{telemetry.GPUSharedBy, uuid, -1, nil},
 			{telemetry.GPUUseState, uuid, 1, nil},                        // a label is missing
@@ -71,6 +73,12 @@ func TestHostileNamesCostNothing(t *testing.T) {
 			{telemetry.NodeAttributionAge, uuid, 1, []string{"kubelet"}}, // not a device's
 		})
 		ticks(3)
+		if v, ok := series(t, e, `gpu_power_watts{node="node-1",uuid="`+uuid+`"}`); ok && v == 999 {
+			t.Error("another's word on a device goes before the driver's")
+		}
+		if v, ok := series(t, e, `gpu_power_watts{node="node-1",uuid="AMD-1"}`); !ok || v != 250 {
+			t.Errorf("a device without NVML draws %v, %v", v, ok)
+		}
 		var told int
 		for _, frame := range sink.all() {
 			if len(frame.GetGpus()) != 1 {
@@ -85,8 +93,8 @@ func TestHostileNamesCostNothing(t *testing.T) {
 				if s.GetId() == uint32(telemetry.GPUAllocationInfo) {
 					told++
 				}
-				if s.GetId() == uint32(telemetry.ProcessMemberInfo) {
-					t.Error("a process's series is in the frame")
+				if id := telemetry.ID(s.GetId()); id == telemetry.ProcessMemberInfo || id == telemetry.GPUPowerWatts {
+					t.Errorf("%d is in the frame", id)
 				}
 			}
 		}

@@ -278,6 +278,11 @@ var nodeRows = []Row{
 	{"node_fabric_up", "1 if a port of the compute network is active.", "", Gauge, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, 1, Wire{}, open(502, "fabric_up")},
 	{"node_fabric_speed_bytes_per_second", "Speed of a port of the compute network.", "bytes", Gauge, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, 1e12, Wire{}, open(503, "fabric_speed")},
 	{"node_fabric_congestion_wait_seconds_total", "Time in which a port had data to send and no credit to send it.", "seconds", Counter, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, inf, Wire{}, open(504, "fabric_congestion_wait")},
+	{"node_host_psu_up", "1 while a power supply reports no fault.", "", Gauge, PerNode, Slow, FromNode, []string{"psu"}, AllArchs, 0, 1, Wire{}, open(470, "host_psu_up")},
+	{"node_host_feed_watts", "Power at a sensor of one supply or feed.", "watts", Gauge, PerNode, Slow, FromNode, []string{"sensor"}, AllArchs, 0, 2e5, Wire{}, open(471, "host_feed_watts")},
+	{"node_host_filesystem_used_ratio", "Share of a local file system in use.", "ratio", Gauge, PerNode, Slow, FromNode, []string{"mountpoint", "fstype"}, AllArchs, 0, 1, Wire{}, open(472, "host_filesystem_used_ratio")},
+	{"node_host_disk_healthy", "1 while a disk passes its own test of health.", "", Gauge, PerNode, Slow, FromNode, []string{"device"}, AllArchs, 0, 1, Wire{}, open(473, "host_disk_healthy")},
+	{"node_host_disk_wear_ratio", "Share of a disk's rated endurance used; it can exceed 1.", "ratio", Gauge, PerNode, Slow, FromNode, []string{"device"}, AllArchs, 0, 10, Wire{}, open(474, "host_disk_wear_ratio")},
 	{"node_gpu_passthrough_info", "GPU that is handed through to a virtual machine: the kernel has it, the driver of this node does not.", "", Info, PerNode, Slow, FromNode, []string{"pci", "device", "driver"}, AllArchs, 1, 1, Wire{}, open(460, "gpu_passthrough_info")},
 }
 

@@ -127,6 +127,11 @@ const (
 	NodeFabricUp                     ID = 502
 	NodeFabricSpeed                  ID = 503
 	NodeFabricCongestionWait         ID = 504
+	NodeHostPsuUp                    ID = 470
+	NodeHostFeedWatts                ID = 471
+	NodeHostFilesystemUsedRatio      ID = 472
+	NodeHostDiskHealthy              ID = 473
+	NodeHostDiskWearRatio            ID = 474
 	NodeGPUPassthroughInfo           ID = 460
 	NodeUp                           ID = 600
 	NodeLastFrame                    ID = 601

@@ -33,6 +33,14 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 	}
 	p := lifecycle.New(ctx)
 	opt := exporterOptions(cfg, members(cfg, log), log)
+	around, err := hostReaders(cfg, log)
+	if err != nil {
+		return err
+	}
+	if around != nil {
+		opt.Samples = append(opt.Samples, around)
+		p.Add("host", around.Run)
+	}
 
 	// Without a bus the exporter still serves /metrics.
 	if cfg.NATS.URL != "" {
