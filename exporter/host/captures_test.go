@@ -66,14 +66,15 @@ var smiGives = []struct {
 	lacks []string
 }{
 	{"smi-tesla-t4.xml", 1, nil},
-	{"smi-gtx-1070-ti.xml", 1, []string{"gpu_utilization_ratio", "gpu_memory_utilization_ratio", "gpu_clock_hertz", "gpu_power_watts"}},
+	{"smi-gtx-1070-ti.xml", 1, []string{"gpu_power_watts"}}, // v10; a consumer card of 2017
 	{"smi-rtx-3090-v12.xml", 1, nil},
 	{"smi-rtx-3080-v13.xml", 1, nil},
-	{"smi-a100-sxm4-v12.xml", 1, nil},
-	{"smi-qx-a100.xml", 8, nil},
+	// With MIG enabled the whole device has no utilisation.
+	{"smi-a100-sxm4-v12.xml", 1, []string{"gpu_utilization_ratio", "gpu_memory_utilization_ratio"}},
+	{"smi-qx-a100.xml", 1, nil},
 	{"smi-qx-h100.xml", 8, nil},
-	{"smi-qx-gb200.xml", 8, nil},
-	{"smi-qx-gb200-lost.xml", 2, nil},
+	{"smi-qx-gb200.xml", 4, nil},
+	{"smi-qx-gb200-lost.xml", 1, nil}, // of two, one is lost
 }
 
 // TestEveryDriverGenerationParsesOrSaysWhatItLacks: of each recorded output every

@@ -94,7 +94,7 @@ END
 
 // A program that fails, hangs or is not there is a reader that fails and says so.
 func TestProgramThatFails(t *testing.T) {
-	for what, script := range map[string]string{"fails": "echo no device >&2; exit 1", "hangs": "sleep 1000"} {
+	for what, script := range map[string]string{"fails": "echo no device >&2; exit 1", "hangs": "exec sleep 1000"} {
 		_, err := reads(t, fmt.Sprintf("[[inputs.ipmi_sensor]]\npath = %q\ntimeout = \"100ms\"\nuse_cache = false\n", program(t, script)))
 		if err == nil {
 			t.Errorf("a program that %s is no error", what)
@@ -162,21 +162,17 @@ broken line
 	script := program(t, fmt.Sprintf(`[ "$1" = /dead ] || exit 0
 echo asked >> %q
 while [ ! -e %q ]; do sleep 0.01; done`, asked, gate))
-	p := &prober{list: list, command: []string{script}, types: networked, wait: 20 * time.Second}
-	stalled := []string{`node_host_mount_stalled /data one|nfs4 0`, `node_host_mount_stalled /dead|lustre 1`, `node_host_mount_stalled /gluster|fuse.glusterfs 0`}
-
-	// The dead one alone, since its wait is all that takes time.
 	dead := mount{"/dead", "lustre"}
-	p.wait = 50 * time.Millisecond
-	for range 3 {
-		if is, err := p.one(t.Context(), dead); !is || err != nil {
-			t.Fatalf("%v, %v", is, err)
-		}
+	ask := func(wait time.Duration) *prober {
+		return &prober{list: list, command: []string{script}, types: networked, wait: wait}
 	}
-	p.wait = 20 * time.Second
-	p.mu.Lock()
-	p.stuck = map[mount]bool{dead: true}
-	p.mu.Unlock()
+	first := ask(50 * time.Millisecond)
+	if is, err := first.one(t.Context(), dead); !is || err != nil {
+		t.Fatalf("%v, %v", is, err)
+	}
+	p := ask(20 * time.Second)
+	p.stuck = map[mount]bool{dead: true} // its last probe is still out there
+	stalled := []string{`node_host_mount_stalled /data one|nfs4 0`, `node_host_mount_stalled /dead|lustre 1`, `node_host_mount_stalled /gluster|fuse.glusterfs 0`}
 	var s samples
 	if err := p.probe(t.Context(), &s); err != nil {
 		t.Fatal(err)
@@ -252,7 +248,7 @@ func TestOtherAcceleratorsByTheirEndpoints(t *testing.T) {
 		},
 		{
 			"Ascend", "npu_chip_info_temperature{id=\"0\",vdie_id=\"AB\"} 44 1700000000000\nnpu_chip_info_temperature{id=\"1\",vdie_id=\"CD\"} -274 1700000000000\nnpu_chip_info_hbm_used_memory{id=\"0\",vdie_id=\"AB\"} 2048\n",
-			"device = \"vdie_id\"\nprefix = \"NPU-\"\n[[endpoints.map]]\nfrom = \"npu_chip_info_temperature\"\nto = \"gpu_temperature_celsius\"\nlabels = { sensor = \"core\" }\n[[endpoints.map]]\nfrom = \"npu_chip_info_hbm_used_memory\"\nto = \"gpu_memory_used_bytes\"\nscale = 1048576\nmatch = { id = \"0\" }\n",
+			"device = \"vdie_id\"\nprefix = \"NPU-\"\n[[endpoints.map]]\nfrom = \"npu_chip_info_temperature\"\nto = \"gpu_temperature_celsius\"\nlabels = { sensor = \"core\" }\n[[endpoints.map]]\nfrom = \"npu_chip_info_hbm_used_memory\"\nto = \"gpu_memory_used_bytes\"\nscale = 1048576.0\nmatch = { id = \"0\" }\n",
 			"gpu_temperature_celsius NPU-AB core 44; gpu_memory_used_bytes NPU-AB 2.14748e+09",
 		},
 	} {
