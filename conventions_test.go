@@ -52,6 +52,7 @@ var imports = map[string][]string{
 	"exporter/attribution/kubelet": {grpc, protobuf},
 	"exporter/host":                {"telemetry", "exporter", "exporter/host/feed", "github.com/influxdata/telegraf", "github.com/influxdata/toml", promcommon, model},
 	"exporter/host/feed":           {"telemetry", "exporter"},
+	"exporter/spool":               {"telemetry", "exporter", client},
 	"process":                      {sys},
 	"agent":                        {"telemetry", "process", client, "go.etcd.io/bbolt", sys},
 	"cluster":                      {"telemetry"},

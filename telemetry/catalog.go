@@ -338,5 +338,7 @@ var selfRows = []Row{
 	{"evenkeel_api_streams_ended_total", "Streams that the API ended or refused, by why: slow fell behind, hung took nothing, full came when all places were taken.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"why"}, AllArchs, 0, inf, Wire{}, open(721, "streams_ended")},
 	{"evenkeel_attribution_age_seconds", "Age of what the source last said of allocations; it stays in force for ten minutes.", "seconds", Gauge, PerNode, Slow, FromNode, []string{"source"}, AllArchs, 0, inf, Wire{}, open(691, "attribution_age")},
 	{"evenkeel_attribution_unmatched", "Grants of the source's last word whose id is no device known here.", "", Gauge, PerNode, Slow, FromNode, []string{"source"}, AllArchs, 0, inf, Wire{}, open(692, "attribution_unmatched")},
+	{"evenkeel_spool_bytes", "Frames of an outage on the node's disk.", "bytes", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(693, "spool_bytes")},
+	{"evenkeel_spool_frames_total", "Frames that could not be sent, by result: kept on disk, sent later, lost.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"result"}, AllArchs, 0, inf, Wire{}, open(694, "spool_frames")},
 	{"evenkeel_samples_refused_total", "Values from beside the devices that the exporter did not take: out of range, or not as the catalogue has them.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(690, "samples_refused")},
 }

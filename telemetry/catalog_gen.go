@@ -183,6 +183,8 @@ const (
 	SelfStreamsEnded                 ID = 721
 	NodeAttributionAge               ID = 691
 	NodeAttributionUnmatched         ID = 692
+	SelfSpoolBytes                   ID = 693
+	SelfSpoolFrames                  ID = 694
 	SelfSamplesRefused               ID = 690
 )
 

@@ -55,6 +55,14 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		if err := connect.Metrics(opt.Registry, conn); err != nil {
 			return err
 		}
+		if cfg.Spool.Dir != "" {
+			keep, err := newSpooled(cfg, conn, sink, opt.Registry, log)
+			if err != nil {
+				return err
+			}
+			opt.Sink = keep
+			p.Add("spool", keep.frames.Run)
+		}
 	}
 
 	exp, err := exporter.New(opt)
