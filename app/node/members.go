@@ -12,7 +12,7 @@ import (
 func members(cfg *config.Exporter, log *slog.Logger) *attribution.Attribution {
 	at := cfg.Attribution
 	return attribution.New(attribution.Options{
-		Node: cfg.Node, Kubelet: at.KubeletSocket, PodLogs: at.PodLogs, JobFiles: at.JobFiles, MDev: "/sys/bus/mdev/devices",
+		Node: cfg.Node, Kubelet: at.KubeletSocket, PodLogs: at.PodLogs, JobFiles: at.JobFiles, MDev: "/sys/bus/mdev/devices", PCI: "/sys/bus/pci",
 		Rules: func() (process.Rules, error) {
 			p, err := config.AgentProcesses(cfg.AgentFile)
 			return process.Rules{Users: p.Users, Cgroups: p.Cgroups}, err

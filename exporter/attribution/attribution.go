@@ -34,6 +34,8 @@ type Options struct {
 	JobFiles string
 	// MDev is where the kernel lists mediated devices.
 	MDev string
+	// PCI is where the kernel lists devices and their drivers.
+	PCI string
 	// Instances lists the MIG instances of all GPUs; nil if nobody knows them.
 	Instances func() []Instance
 	Log       *slog.Logger // nil is silent
@@ -52,12 +54,14 @@ type Attribution struct {
 	err     error
 	sources []*granter
 	gpus    *devices // as the last source that answered found them
+	passed  []passed // GPUs that virtual machines have
 
 	// Of Run alone.
 	now     time.Time
 	boot    string
 	known   map[int]*holder
 	pods    pods
+	bus     time.Time // when its devices were last looked at
 	rules   rules
 	trouble error // of this look
 }
@@ -72,6 +76,7 @@ type device struct {
 	listed  []exporter.Process // not looked at yet
 	fresh   bool
 	holders exporter.Holders
+	limits  [][]limit // beside its members
 
 	// Of Run alone.
 	list []exporter.Process // looked at last
@@ -252,6 +257,13 @@ func (a *Attribution) refresh() (ok bool) {
 		a.boot = boot
 	}
 	a.askRules()
+	if a.opt.PCI != "" && (a.bus.IsZero() || a.now.Sub(a.bus) >= rulesEvery) {
+		a.bus = a.now
+		list := passthrough(a.opt.PCI)
+		a.mu.Lock()
+		a.passed = list
+		a.mu.Unlock()
+	}
 	return true
 }
 

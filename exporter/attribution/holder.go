@@ -37,6 +37,7 @@ type holder struct {
 	identity
 	version  uint64 // grows when it is known as another
 	nameless bool   // of its pod the UID alone is known
+	limits   []limit
 
 	first, again time.Time
 	wanted       bool // some device has been found to list it, in this look
@@ -111,8 +112,9 @@ func (a *Attribution) publish(d *device) {
 		Processes: make([]exporter.Held, min(len(d.next), exporter.MaxMembers)),
 		Version:   d.holders.Version,
 	}
+	limits := make([][]limit, len(d.make))
 	for i, s := range d.make {
-		now.Why[i] = s.holder.why
+		now.Why[i], limits[i] = s.holder.why, of(s.holder.limits, d.uuid)
 		if same := slices.Index(d.made, s); same >= 0 {
 			now.Members[i] = d.holders.Members[same]
 		} else {
@@ -129,7 +131,7 @@ func (a *Attribution) publish(d *device) {
 	d.from, d.next = d.next, d.from
 	d.made, d.make = d.make, d.made
 	a.mu.Lock()
-	d.holders = now
+	d.holders, d.limits = now, limits
 	a.mu.Unlock()
 }
 
@@ -241,6 +243,11 @@ func (a *Attribution) read(h *holder) error {
 	}
 	if root, ok := table.Root(h.PID, a.rules.Rules); ok && ours {
 		now.kind, now.workload = kindProc, process.Ref(a.opt.Node, root)
+	}
+	limits := a.limitsOf(h.PID)
+	if !slices.Equal(limits, h.limits) {
+		h.limits = limits
+		h.version++
 	}
 	h.become(now)
 	return nil

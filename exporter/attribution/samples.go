@@ -34,8 +34,11 @@ func (a *Attribution) samples(now time.Time, put put) {
 			told = told || now.Sub(g.at) <= keepGrants
 		}
 	}
+	for _, p := range a.passed {
+		put(telemetry.NodeGPUPassthroughInfo, "", 1, p.pci, p.device, p.driver)
+	}
 	for _, d := range a.devices {
-		a.ofDevice(d.uuid, &d.holders, now, told, put)
+		a.ofDevice(d.uuid, d, now, told, put)
 	}
 	if a.gpus == nil {
 		return
@@ -63,7 +66,7 @@ func (a *Attribution) grantsOf(uuid string, now time.Time) []grant {
 	return list
 }
 
-func (a *Attribution) ofDevice(uuid string, h *exporter.Holders, now time.Time, told bool, put put) {
+func (a *Attribution) ofDevice(uuid string, d *device, now time.Time, told bool, put put) {
 	grants := a.grantsOf(uuid, now)
 	for _, g := range grants[:min(len(grants), maxNamed)] {
 		put(telemetry.GPUAllocationInfo, uuid, 1, g.gi, g.kind, g.holder, g.owner)
@@ -75,12 +78,21 @@ func (a *Attribution) ofDevice(uuid string, h *exporter.Holders, now time.Time, 
 	for _, g := range grants {
 		s.granted(g)
 	}
-	if h == nil { // who holds it is not known
+	if d == nil { // who holds it is not known
 		s.tell(uuid, put)
 		return
 	}
-	for _, m := range h.Members {
+	for i, m := range d.holders.Members {
 		s.member(m)
+		for _, l := range d.limits[i] {
+			s.intercept = s.intercept || l.source == "hami"
+			if l.memory > 0 {
+				put(telemetry.ProcessMemberMemoryLimitBytes, uuid, float64(l.memory), m.GetId(), l.source)
+			}
+			if l.sm > 0 {
+				put(telemetry.ProcessMemberSMLimitRatio, uuid, l.sm, m.GetId(), l.source)
+			}
+		}
 		gi := ""
 		if m.HasGi() {
 			gi = strconv.FormatUint(uint64(m.GetGi()), 10)
