@@ -153,11 +153,11 @@ func container(part string) (id, runtime string) {
 		if !ok {
 			continue
 		}
-		free := r.runtime == "lxc" || r.runtime == "nspawn" && name != part // names that people give
-		if r.runtime == "" || !isID(rest) && !(free && rest != "") {
-			return "", ""
+		free := rest != "" && (r.runtime == "lxc" || r.runtime == "nspawn" && name != part) // names that people give
+		if r.runtime != "" && (free || isID(rest)) {
+			return rest, r.runtime
 		}
-		return rest, r.runtime
+		return "", ""
 	}
 	return "", ""
 }

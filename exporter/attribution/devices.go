@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -168,6 +167,3 @@ func (d *devices) place(name string) (found, bool) {
 	}
 	return found{uuid: d.byPlace[n], gi: m[2], mig: m[2] != ""}, true
 }
-
-// knows says whether the node has the device.
-func (d *devices) knows(uuid string) bool { return slices.Contains(d.byPlace, uuid) }

@@ -116,15 +116,15 @@ func (s *Source) Run(ctx context.Context) error {
 	wait := backMin
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := s.once(ctx)
+		why := fmt.Sprint(s.once(ctx))
 		if ctx.Err() != nil {
 			break
 		}
-		s.set(fmt.Sprint(err))
+		s.set(why)
 		if time.Since(began) > backMax {
 			wait = backMin
 		}
-		s.log.Warn("the readers of the host ended; they are started again", "err", err, "after", wait)
+		s.log.Warn("the readers of the host ended; they are started again", "why", why, "after", wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
