@@ -20,6 +20,7 @@ all: build
 build:
 	@mkdir -p build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o build/evenkeel ./cmd/evenkeel
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o build/evenkeel-host ./cmd/evenkeel-host
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS) "$(LAZY)"' -o build/evenkeel-node ./cmd/evenkeel-node
 
 ## crashpoints: both binaries as the end-to-end test kills them, into

@@ -24,6 +24,7 @@ const module = "github.com/evenkeel-gpu/evenkeel"
 
 // Modules that several rows of the table name.
 const (
+	grpc       = "google.golang.org/grpc"
 	protobuf   = "google.golang.org/protobuf"
 	nkeys      = "github.com/nats-io/nkeys"
 	nats       = "github.com/nats-io/nats.go"
@@ -41,42 +42,49 @@ const (
 // may import directly besides the standard library. Ours are given without the
 // module path; a name covers the packages below it only where it ends in /….
 var imports = map[string][]string{
-	"telemetry":                {protobuf, nkeys},
-	"telemetry/gen":            {"telemetry", protobuf, "github.com/bufbuild/protocompile"},
-	"telemetry/bus":            {"telemetry", nats, nkeys},
-	"telemetry/bus/embedded":   {"telemetry", "telemetry/bus", nats, natsServer, nkeys},
-	"nvml":                     {"exporter", "telemetry", "github.com/NVIDIA/go-nvml"},
-	"exporter":                 {"telemetry", client, model},
-	"exporter/attribution":     {"telemetry", "exporter", "process"},
-	"process":                  {sys},
-	"agent":                    {"telemetry", "process", client, "go.etcd.io/bbolt", sys},
-	"cluster":                  {"telemetry"},
-	"alerts":                   {"telemetry", promdb, promcommon},
-	"collector":                {"telemetry", "cluster", client, model},
-	"collector/store":          {"telemetry", client, model, promdb, promcommon, "github.com/grafana/regexp", "github.com/oklog/ulid"}, // both of Prometheus's interfaces
-	"rebalancer":               {"telemetry", "cluster", client},
-	"rebalancer/policy":        {"telemetry", "cluster", "rebalancer"},
-	"rebalancer/actuator/node": {"telemetry", "cluster", "rebalancer"},
-	"sim":                      {"telemetry", "cluster", "exporter", "process", "rebalancer", "rebalancer/policy", yaml},
-	"bench":                    {"telemetry", "telemetry/bus", "exporter", "sim", protobuf, nkeys},
-	"ui":                       {"telemetry", "cluster"},
-	"config":                   {"telemetry", yaml, promcommon}, // durations as Prometheus writes them
+	"telemetry":                    {protobuf, nkeys},
+	"telemetry/gen":                {"telemetry", protobuf, "github.com/bufbuild/protocompile"},
+	"telemetry/bus":                {"telemetry", nats, nkeys},
+	"telemetry/bus/embedded":       {"telemetry", "telemetry/bus", nats, natsServer, nkeys},
+	"nvml":                         {"exporter", "telemetry", "github.com/NVIDIA/go-nvml"},
+	"exporter":                     {"telemetry", client, model},
+	"exporter/attribution":         {"telemetry", "exporter", "process", "exporter/attribution/kubelet"},
+	"exporter/attribution/kubelet": {grpc, protobuf},
+	"exporter/host":                {"telemetry", "exporter", "exporter/host/feed", "github.com/influxdata/telegraf", "github.com/influxdata/toml", promcommon, model},
+	"exporter/host/feed":           {"telemetry", "exporter"},
+	"exporter/spool":               {"telemetry", "exporter", client},
+	"process":                      {sys},
+	"agent":                        {"telemetry", "process", client, "go.etcd.io/bbolt", sys},
+	"cluster":                      {"telemetry"},
+	"alerts":                       {"telemetry", promdb, promcommon},
+	"collector":                    {"telemetry", "cluster", client, model},
+	"collector/store":              {"telemetry", client, model, promdb, promcommon, "github.com/grafana/regexp", "github.com/oklog/ulid"}, // both of Prometheus's interfaces
+	"rebalancer":                   {"telemetry", "cluster", client},
+	"rebalancer/policy":            {"telemetry", "cluster", "rebalancer"},
+	"rebalancer/actuator/node":     {"telemetry", "cluster", "rebalancer"},
+	"sim":                          {"telemetry", "cluster", "exporter", "process", "rebalancer", "rebalancer/policy", yaml},
+	"bench":                        {"telemetry", "telemetry/bus", "exporter", "sim", protobuf, nkeys},
+	"ui":                           {"telemetry", "cluster"},
+	"config":                       {"telemetry", yaml, promcommon}, // durations as Prometheus writes them
 	// Wiring may import everything; the node's own must stay light, see nodeBan.
 	"app": {"*"}, "app/node": {"*"}, "app/connect": {"*"}, "app/lifecycle": {"*"}, "app/crashpoint": {}, "app/cli": {"*"}, "app/command": {cobra},
 	"cmd/evenkeel":      {"alerts", "app", "bench", "app/cli", "app/command", "config", cobra},
+	"app/host":          {"*"},
+	"cmd/evenkeel-host": {"app/host", "app/command", "config", cobra},
 	"cmd/evenkeel-node": {"app/node", "app/command", "config", cobra},
 	"e2e":               {},
 }
 
 // nodeBan is what may never reach a GPU node, with the reason.
 var nodeBan = map[string]string{
-	"k8s.io/":                       "20 MB and hundreds of packages on every GPU node",
-	natsServer:                      "a node is a client of the bus",
-	module + "/rebalancer":          "a node decides nothing",
-	module + "/collector":           "a node judges nothing",
-	module + "/sim":                 "no simulated value may come from a node",
-	promdb:                          "no queries on a node",
-	module + "/telemetry/bus/embed": "a node is a client of the bus",
+	"k8s.io/":                        "20 MB and hundreds of packages on every GPU node",
+	natsServer:                       "a node is a client of the bus",
+	module + "/rebalancer":           "a node decides nothing",
+	module + "/collector":            "a node judges nothing",
+	module + "/sim":                  "no simulated value may come from a node",
+	promdb:                           "no queries on a node",
+	module + "/telemetry/bus/embed":  "a node is a client of the bus",
+	"github.com/influxdata/telegraf": "9 MiB beside every GPU; evenkeel-host has it",
 }
 
 type pkg struct {

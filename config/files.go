@@ -126,19 +126,22 @@ type Exporter struct {
 	Library string `yaml:"library,omitempty"`
 	// AgentFile is where this node's agent keeps its rules of whose processes may
 	// be acted on; without the file they are nobody's.
-	AgentFile string `yaml:"agent_file"`
+	AgentFile   string      `yaml:"agent_file"`
+	Attribution Attribution `yaml:"attribution,omitempty"`
+	Host        Host        `yaml:"host,omitempty"`
+	Spool       Spool       `yaml:"spool,omitempty"`
 	// NATS may be left out: /metrics works without a bus.
 	NATS NATS `yaml:"nats,omitempty"`
 }
 
 // DefaultExporter is the exporter without a file.
 func DefaultExporter() *Exporter {
-	return &Exporter{Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9836", Tick: Duration(time.Second), AgentFile: "/etc/evenkeel/agent.yaml"}
+	return &Exporter{Node: hostname(), Cluster: "default", Listen: "127.0.0.1:9836", Tick: Duration(time.Second), AgentFile: "/etc/evenkeel/agent.yaml", Attribution: DefaultAttribution(), Host: DefaultHost(), Spool: DefaultSpool()}
 }
 
 // Validate implements File.
 func (c *Exporter) Validate() error {
-	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false),
+	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false), c.Attribution.validate(), c.Host.validate(), c.Spool.validate(),
 		between("tick", c.Tick, 100*time.Millisecond, 10*time.Second))
 }
 

@@ -35,7 +35,7 @@ func (d *doctor) holders(ctx context.Context, members Members) {
 			anybody = true
 			if members == nil {
 				d.say(Fine, g.topic, "held by %d processes", n)
-			} else if left := n - len(named.Members); left > 0 {
+			} else if left := n - len(named.Processes); left > 0 {
 				d.say(Fine, g.topic, "held by %d processes more, which have ended meanwhile or are beyond what a frame names", left)
 			}
 		}

@@ -36,6 +36,8 @@ type Options struct {
 	Sink    Sink          // nil: /metrics only
 	Period  time.Duration // 0: DefaultPeriod
 	Members Members       // nil: frames do not say who holds a GPU
+	// Samples tell what is not the devices' own.
+	Samples []SampleSource
 	// Registry takes the exporter's own metrics and is served with the devices';
 	// a new one if nil.
 	Registry *prometheus.Registry

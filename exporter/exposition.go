@@ -152,6 +152,10 @@ func (x *exposition) fill(e *Exporter) {
 	xids := x.family(telemetry.GPUXidErrors)
 	e.events.xidCounts(func(uuid string, n float64, xid, action string) { xids.put(x.metric(xids, uuid, xid, action), n) })
 	x.fillReaders(e)
+	e.sourced(func(row *telemetry.Row, _ telemetry.ID, uuid string, v float64, labels []string) {
+		f := x.add(row)
+		f.put(x.metric(f, uuid, labels...), v)
+	})
 	up := x.family(telemetry.NodeDriverUp)
 	up.put(x.metric(up, "", string(e.state.fault)), boolean(e.state.up))
 }

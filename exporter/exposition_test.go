@@ -54,7 +54,7 @@ func exposed(t *testing.T) (text string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(3)
 		w.gpus[0].id.Links, w.gpus[0].links.state[1] = 3, 0
-		e, _ := start(t, w)
+		e, _ := startBeside(t, w, attributed(w.gpus[0].id.UUID))
 		ticks(5)
 		release := make(chan struct{})
 		defer func() {

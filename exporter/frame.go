@@ -202,6 +202,13 @@ func (f *frame) addSamples(e *Exporter) {
 			f.sample(telemetry.GPUSampleInvalid, g.uuid, n, metric, whyNames[w])
 		})
 	}
+	e.sourced(func(row *telemetry.Row, id telemetry.ID, uuid string, v float64, labels []string) {
+		// The rest is for who scrapes the node: values of processes, and of devices
+		// that have no message of their own.
+		if row.Per != telemetry.PerProcess && row.Wire.Kind == telemetry.NoWire {
+			f.sample(id, uuid, v, labels...)
+		}
+	})
 }
 
 func (f *frame) sample(id telemetry.ID, uuid string, v float64, labels ...string) {

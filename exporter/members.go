@@ -2,7 +2,7 @@ package exporter
 
 import (
 	"context"
-	"strings"
+	"strconv"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -33,6 +33,15 @@ type Holders struct {
 	// Why says, beside each member, for what reason it is the agent's to act on
 	// or is not.
 	Why []string
+	// Processes are those behind the members, in the order of their pids.
+	Processes []Held
+}
+
+// Held is a process that holds a device.
+type Held struct {
+	PID         int
+	Name        string
+	MemoryBytes uint64
 }
 
 // MaxMembers bounds the members of one device; those with the lowest pids are
@@ -76,10 +85,9 @@ func (x *exposition) fillProcesses(e *Exporter) {
 		if g.up && g.front.listed {
 			count.put(x.metric(count, g.uuid), float64(len(g.front.processes)))
 		}
-		for _, m := range g.holders.Members {
-			if bytes := m.GetMemoryBytes(); g.up && bytes > 0 { // 0: the driver does not tell
-				pid, _, _ := strings.Cut(m.GetId(), "@")
-				memory.put(x.metric(memory, g.uuid, pid, m.GetName()), float64(bytes))
+		for _, p := range g.holders.Processes {
+			if g.up && p.MemoryBytes > 0 { // 0: the driver does not tell
+				memory.put(x.metric(memory, g.uuid, strconv.Itoa(p.PID), p.Name), float64(p.MemoryBytes))
 			}
 		}
 	}

@@ -67,6 +67,7 @@ func (a *attribution) learn(l list) {
 		if pid >= 1000 {
 			m.SetWorkload(fmt.Sprintf("proc:node-1/%d@1", pid))
 		}
+		h.Processes = append(h.Processes, Held{PID: pid, Name: m.GetName(), MemoryBytes: m.GetMemoryBytes()})
 		h.Members, h.Why = append(h.Members, m), append(h.Why, fmt.Sprintf("reason %d", pid))
 	}
 	if !slices.Equal(ids(h.Members), ids(a.of[l.uuid].Members)) || h.Version == 0 {

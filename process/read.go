@@ -66,12 +66,16 @@ func Snapshot() (Table, error) { return Proc{}.Snapshot() }
 // BootID is the life of the node, as Proc.BootID.
 func BootID() (string, error) { return Proc{}.BootID() }
 
-func (p Proc) path(name ...string) string {
-	root := p.Root
-	if root == "" {
-		root = "/proc"
+// Folder is where it is: Root, or /proc.
+func (p Proc) Folder() string {
+	if p.Root == "" {
+		return "/proc"
 	}
-	return filepath.Join(append([]string{root}, name...)...)
+	return p.Root
+}
+
+func (p Proc) path(name ...string) string {
+	return filepath.Join(append([]string{p.Folder()}, name...)...)
 }
 
 func (p Proc) self() int {

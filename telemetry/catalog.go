@@ -224,6 +224,11 @@ var gpuRows = []Row{
 	{"gpu_thermal_resistance_celsius_per_watt", "Learned rise of the core's temperature over its air for each watt.", "", Gauge, PerGPU, Slow, FromJudge, nil, AllArchs, 0, inf, Wire{}, open(102, "thermal_resistance")},
 	{"gpu_thermal_time_constant_seconds", "Learned time constant with which the core follows its power.", "seconds", Gauge, PerGPU, Slow, FromJudge, nil, AllArchs, 0, inf, Wire{}, open(103, "thermal_time_constant")},
 	{"gpu_thermal_base_celsius", "Learned temperature of the core without power: inlet and neighbours.", "celsius", Gauge, PerGPU, Slow, FromJudge, nil, AllArchs, -inf, inf, Wire{}, open(104, "thermal_base")},
+	{"gpu_allocation_info", "What a scheduler has given the device, or its instance gi, to: a pod's container or a job step.", "", Info, PerGPU, Slow, FromNode, []string{"gi", "kind", "holder", "owner"}, AllArchs, 1, 1, Wire{}, open(185, "allocation_info")},
+	{"gpu_allocations", "Grants of the device or of parts of it that schedulers on the node tell of; 64 of them are named.", "", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 1 << 20, Wire{}, open(186, "allocations")},
+	{"gpu_use_state", "1 for how the device is held: allocated_used, allocated_unused, unallocated_used, free; used or unused where nobody tells of allocations.", "", Gauge, PerGPU, Slow, FromNode, []string{"state"}, AllArchs, 0, 1, Wire{}, open(187, "use_state")},
+	{"gpu_shared_by", "Workloads, as far as the node can tell, that have processes on the device; above 1, the device's values are of all of them together.", "", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 1 << 20, Wire{}, open(188, "shared_by")},
+	{"gpu_sharing_info", "How the device is shared: exclusive, time_slicing, mig, mps, vgpu, intercepted.", "", Info, PerGPU, Slow, FromNode, []string{"mode"}, AllArchs, 1, 1, Wire{}, open(189, "sharing_info")},
 }
 
 // AmpereAndLater is the set of architectures with row remapping and MIG.
@@ -243,6 +248,10 @@ var instanceRows = []Row{
 	{"gpu_mig_memory_used_bytes", "Memory in use of a MIG instance.", "bytes", Gauge, PerInstance, Fast, FromNode, []string{"gi"}, AmpereAndLater, 0, 1 << 42, Wire{}, open(301, "mig_memory_used_bytes")},
 	{"gpu_mig_sm_active_ratio", "Multiprocessor activity of a MIG instance.", "ratio", Gauge, PerInstance, Fast, FromNode, []string{"gi"}, HopperAndLater, 0, 1, Wire{}, open(302, "mig_sm_active_ratio")},
 	{"gpu_process_memory_bytes", "Device memory of a process; on the node exporter only.", "bytes", Gauge, PerProcess, Slow, FromNode, []string{"pid", "process"}, AllArchs, 0, 1 << 42, Wire{}, open(320, "process_memory_bytes")},
+	{"gpu_member_info", "Process, pod or job step with processes on the device, and where it runs; on the node exporter only.", "", Info, PerProcess, Slow, FromNode, []string{"member", "kind", "workload", "owner", "name", "place", "gi"}, AllArchs, 1, 1, Wire{}, open(340, "member_info")},
+	{"gpu_member_memory_used_bytes", "Device memory of all processes of a member.", "bytes", Gauge, PerProcess, Slow, FromNode, []string{"member", "gi"}, AllArchs, 0, 1 << 42, Wire{}, open(341, "member_memory_used_bytes")},
+	{"gpu_member_memory_limit_bytes", "Device memory that a member may use where its sharing sets a limit.", "bytes", Gauge, PerProcess, Slow, FromNode, []string{"member", "source"}, AllArchs, 0, 1 << 42, Wire{}, open(342, "member_memory_limit_bytes")},
+	{"gpu_member_sm_limit_ratio", "Share of the multiprocessors that a member may use where its sharing sets a limit.", "ratio", Gauge, PerProcess, Slow, FromNode, []string{"member", "source"}, AllArchs, 0, 1, Wire{}, open(343, "member_sm_limit_ratio")},
 }
 
 // nodeRows describe the host and its network fabric; they travel as Samples.
@@ -269,6 +278,12 @@ var nodeRows = []Row{
 	{"node_fabric_up", "1 if a port of the compute network is active.", "", Gauge, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, 1, Wire{}, open(502, "fabric_up")},
 	{"node_fabric_speed_bytes_per_second", "Speed of a port of the compute network.", "bytes", Gauge, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, 1e12, Wire{}, open(503, "fabric_speed")},
 	{"node_fabric_congestion_wait_seconds_total", "Time in which a port had data to send and no credit to send it.", "seconds", Counter, PerNode, Slow, FromNode, []string{"device", "port"}, AllArchs, 0, inf, Wire{}, open(504, "fabric_congestion_wait")},
+	{"node_host_psu_up", "1 while a power supply reports no fault.", "", Gauge, PerNode, Slow, FromNode, []string{"psu"}, AllArchs, 0, 1, Wire{}, open(470, "host_psu_up")},
+	{"node_host_feed_watts", "Power at a sensor of one supply or feed.", "watts", Gauge, PerNode, Slow, FromNode, []string{"sensor"}, AllArchs, 0, 2e5, Wire{}, open(471, "host_feed_watts")},
+	{"node_host_filesystem_used_ratio", "Share of a local file system in use.", "ratio", Gauge, PerNode, Slow, FromNode, []string{"mountpoint", "fstype"}, AllArchs, 0, 1, Wire{}, open(472, "host_filesystem_used_ratio")},
+	{"node_host_disk_healthy", "1 while a disk passes its own test of health.", "", Gauge, PerNode, Slow, FromNode, []string{"device"}, AllArchs, 0, 1, Wire{}, open(473, "host_disk_healthy")},
+	{"node_host_disk_wear_ratio", "Share of a disk's rated endurance used; it can exceed 1.", "ratio", Gauge, PerNode, Slow, FromNode, []string{"device"}, AllArchs, 0, 10, Wire{}, open(474, "host_disk_wear_ratio")},
+	{"node_gpu_passthrough_info", "GPU that is handed through to a virtual machine: the kernel has it, the driver of this node does not.", "", Info, PerNode, Slow, FromNode, []string{"pci", "device", "driver"}, AllArchs, 1, 1, Wire{}, open(460, "gpu_passthrough_info")},
 }
 
 // selfRows are what Evenkeel says of itself and of the fleet as a whole.
@@ -325,4 +340,9 @@ var selfRows = []Row{
 	{"evenkeel_collector_takeovers_total", "Times that the collector began to speak for its partitions.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"partitions"}, AllArchs, 0, inf, Wire{}, open(701, "collector_takeovers")},
 	{"evenkeel_api_streams", "Readers of the API's stream of changes.", "", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(720, "streams")},
 	{"evenkeel_api_streams_ended_total", "Streams that the API ended or refused, by why: slow fell behind, hung took nothing, full came when all places were taken.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"why"}, AllArchs, 0, inf, Wire{}, open(721, "streams_ended")},
+	{"evenkeel_attribution_age_seconds", "Age of what the source last said of allocations; it stays in force for ten minutes.", "seconds", Gauge, PerNode, Slow, FromNode, []string{"source"}, AllArchs, 0, inf, Wire{}, open(691, "attribution_age")},
+	{"evenkeel_attribution_unmatched", "Grants of the source's last word whose id is no device known here.", "", Gauge, PerNode, Slow, FromNode, []string{"source"}, AllArchs, 0, inf, Wire{}, open(692, "attribution_unmatched")},
+	{"evenkeel_spool_bytes", "Frames of an outage on the node's disk.", "bytes", Gauge, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(693, "spool_bytes")},
+	{"evenkeel_spool_frames_total", "Frames that could not be sent, by result: kept on disk, sent later, lost.", "", Counter, PerSelf, OnDemand, FromSelf, []string{"result"}, AllArchs, 0, inf, Wire{}, open(694, "spool_frames")},
+	{"evenkeel_samples_refused_total", "Values from beside the devices that the exporter did not take: out of range, or not as the catalogue has them.", "", Counter, PerSelf, OnDemand, FromSelf, nil, AllArchs, 0, inf, Wire{}, open(690, "samples_refused")},
 }

@@ -85,6 +85,11 @@ const (
 	GPUThermalResistance             ID = 102
 	GPUThermalTimeConstant           ID = 103
 	GPUThermalBase                   ID = 104
+	GPUAllocationInfo                ID = 185
+	GPUAllocations                   ID = 186
+	GPUUseState                      ID = 187
+	GPUSharedBy                      ID = 188
+	GPUSharingInfo                   ID = 189
 	LinkNVLinkBytesTx                ID = 200
 	LinkNVLinkBytesRx                ID = 201
 	LinkNVLinkErrorsCRCFlit          ID = 202
@@ -96,6 +101,10 @@ const (
 	InstanceMIGMemoryUsedBytes       ID = 301
 	InstanceMIGSMActiveRatio         ID = 302
 	ProcessMemoryBytes               ID = 320
+	ProcessMemberInfo                ID = 340
+	ProcessMemberMemoryUsedBytes     ID = 341
+	ProcessMemberMemoryLimitBytes    ID = 342
+	ProcessMemberSMLimitRatio        ID = 343
 	NodeHostCPUUtilizationRatio      ID = 400
 	NodeHostCPUIOWaitRatio           ID = 401
 	NodeHostLoad1                    ID = 402
@@ -118,6 +127,12 @@ const (
 	NodeFabricUp                     ID = 502
 	NodeFabricSpeed                  ID = 503
 	NodeFabricCongestionWait         ID = 504
+	NodeHostPsuUp                    ID = 470
+	NodeHostFeedWatts                ID = 471
+	NodeHostFilesystemUsedRatio      ID = 472
+	NodeHostDiskHealthy              ID = 473
+	NodeHostDiskWearRatio            ID = 474
+	NodeGPUPassthroughInfo           ID = 460
 	NodeUp                           ID = 600
 	NodeLastFrame                    ID = 601
 	NodeGpusExpected                 ID = 602
@@ -170,6 +185,11 @@ const (
 	SelfCollectorTakeovers           ID = 701
 	SelfStreams                      ID = 720
 	SelfStreamsEnded                 ID = 721
+	NodeAttributionAge               ID = 691
+	NodeAttributionUnmatched         ID = 692
+	SelfSpoolBytes                   ID = 693
+	SelfSpoolFrames                  ID = 694
+	SelfSamplesRefused               ID = 690
 )
 
 // Value returns a value in base units, and whether it is there.

@@ -581,7 +581,8 @@ func (b0 Description_builder) Build() *Description {
 }
 
 // Member is a process, pod or job step that holds a GPU or a part of it. A
-// process is <pid>@<start in clock ticks since boot>+<boot id>.
+// process is <pid>@<start in clock ticks since boot>+<boot id>, a pod its UID, a
+// step <job>.<step>.
 type Member struct {
 	state                  protoimpl.MessageState `protogen:"opaque.v1"`
 	xxx_hidden_Id          string                 `protobuf:"bytes,1,opt,name=id,proto3"`
@@ -592,6 +593,7 @@ type Member struct {
 	xxx_hidden_Workload    string                 `protobuf:"bytes,6,opt,name=workload,proto3"`
 	xxx_hidden_Owner       string                 `protobuf:"bytes,7,opt,name=owner,proto3"`
 	xxx_hidden_Name        string                 `protobuf:"bytes,8,opt,name=name,proto3"`
+	xxx_hidden_Place       string                 `protobuf:"bytes,9,opt,name=place,proto3"`
 	XXX_raceDetectHookData protoimpl.RaceDetectHookData
 	XXX_presence           [1]uint32
 	unknownFields          protoimpl.UnknownFields
@@ -679,6 +681,13 @@ func (x *Member) GetName() string {
 	return ""
 }
 
+func (x *Member) GetPlace() string {
+	if x != nil {
+		return x.xxx_hidden_Place
+	}
+	return ""
+}
+
 func (x *Member) SetId(v string) {
 	x.xxx_hidden_Id = v
 }
@@ -693,7 +702,7 @@ func (x *Member) SetUuid(v string) {
 
 func (x *Member) SetGi(v uint32) {
 	x.xxx_hidden_Gi = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 8)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 9)
 }
 
 func (x *Member) SetMemoryBytes(v uint64) {
@@ -712,6 +721,10 @@ func (x *Member) SetName(v string) {
 	x.xxx_hidden_Name = v
 }
 
+func (x *Member) SetPlace(v string) {
+	x.xxx_hidden_Place = v
+}
+
 func (x *Member) HasGi() bool {
 	if x == nil {
 		return false
@@ -728,17 +741,21 @@ type Member_builder struct {
 	_ [0]func() // Prevents comparability and use of unkeyed literals for the builder.
 
 	Id string
-	// proc: a process that the node's agent may act on. unknown: nobody's.
+	// proc: a process that the node's agent may act on. pod, step: of Kubernetes,
+	// of Slurm. unknown: nobody's.
 	Kind        string
 	Uuid        string
 	Gi          *uint32
 	MemoryBytes uint64
-	// Reference of the workload, where the node itself can tell: kind proc.
+	// Reference of the workload, where the node itself can tell: kinds proc, step.
 	Workload string
-	// User that runs it.
+	// User that runs it, of a pod its namespace.
 	Owner string
-	// Its command's short name.
+	// Its command's short name, of a pod or step its own.
 	Name string
+	// Container or unit of the service manager that it runs in, such as
+	// docker/3f29c1a4d5b6 or systemd/train.service.
+	Place string
 }
 
 func (b0 Member_builder) Build() *Member {
@@ -749,13 +766,14 @@ func (b0 Member_builder) Build() *Member {
 	x.xxx_hidden_Kind = b.Kind
 	x.xxx_hidden_Uuid = b.Uuid
 	if b.Gi != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 8)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 9)
 		x.xxx_hidden_Gi = *b.Gi
 	}
 	x.xxx_hidden_MemoryBytes = b.MemoryBytes
 	x.xxx_hidden_Workload = b.Workload
 	x.xxx_hidden_Owner = b.Owner
 	x.xxx_hidden_Name = b.Name
+	x.xxx_hidden_Place = b.Place
 	return m0
 }
 
@@ -2812,7 +2830,7 @@ const file_frame_proto_rawDesc = "" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12\x16\n" +
 	"\x06driver\x18\x04 \x01(\tR\x06driver\x12\x12\n" +
 	"\x04arch\x18\x05 \x01(\tR\x04arch\x12\x16\n" +
-	"\x06serial\x18\x06 \x01(\tR\x06serial\"\xc5\x01\n" +
+	"\x06serial\x18\x06 \x01(\tR\x06serial\"\xdb\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -2821,7 +2839,8 @@ const file_frame_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x1a\n" +
 	"\bworkload\x18\x06 \x01(\tR\bworkload\x12\x14\n" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x12\n" +
-	"\x04name\x18\b \x01(\tR\x04nameB\x05\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x12\x14\n" +
+	"\x05place\x18\t \x01(\tR\x05placeB\x05\n" +
 	"\x03_gi\"5\n" +
 	"\bHungCall\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\tR\x04call\x12\x15\n" +

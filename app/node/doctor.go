@@ -15,7 +15,7 @@ import (
 func Doctor(ctx context.Context, cfg *config.Exporter, w io.Writer) error {
 	opt := nvml.WithLibraryPath(cfg.Library)
 	facts := nvml.Facts(opt)
-	facts.Members = members(cfg.Node, cfg.AgentFile, nil)
+	facts.Members = members(cfg, nil)
 	worst, err := exporter.Doctor(ctx, nvml.New(opt), facts, w)
 	if err != nil {
 		return err

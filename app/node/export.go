@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel-gpu/evenkeel/app/lifecycle"
 	"github.com/evenkeel-gpu/evenkeel/config"
 	"github.com/evenkeel-gpu/evenkeel/exporter"
+	"github.com/evenkeel-gpu/evenkeel/exporter/attribution"
 	"github.com/evenkeel-gpu/evenkeel/nvml"
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -31,7 +32,15 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		return err
 	}
 	p := lifecycle.New(ctx)
-	opt := exporterOptions(cfg, log)
+	opt := exporterOptions(cfg, members(cfg, log), log)
+	around, err := hostReaders(cfg, log)
+	if err != nil {
+		return err
+	}
+	if around != nil {
+		opt.Samples = append(opt.Samples, around)
+		p.Add("host", around.Run)
+	}
 
 	// Without a bus the exporter still serves /metrics.
 	if cfg.NATS.URL != "" {
@@ -46,6 +55,14 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 		if err := connect.Metrics(opt.Registry, conn); err != nil {
 			return err
 		}
+		if cfg.Spool.Dir != "" {
+			keep, err := newSpooled(cfg, conn, sink, opt.Registry, log)
+			if err != nil {
+				return err
+			}
+			opt.Sink = keep
+			p.Add("spool", keep.frames.Run)
+		}
 	}
 
 	exp, err := exporter.New(opt)
@@ -58,24 +75,26 @@ func Export(ctx context.Context, cfg *config.Exporter, log *slog.Logger) error {
 	return p.Run()
 }
 
-func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
+func exporterOptions(cfg *config.Exporter, m *attribution.Attribution, log *slog.Logger) exporter.Options {
 	return exporter.Options{
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
 		Source:  nvml.New(nvml.WithLibraryPath(cfg.Library)),
-		Members: members(cfg.Node, cfg.AgentFile, log),
-		Log:     log,
+		Members: m, Samples: []exporter.SampleSource{m},
+		Log: log,
 	}
 }
 
 // ExportOnce reads every GPU one time and prints it as Prometheus text or as
 // the frame in JSON.
 func ExportOnce(ctx context.Context, cfg *config.Exporter, format string, w io.Writer, log *slog.Logger) error {
-	exp, err := exporter.New(exporterOptions(cfg, log))
+	who := members(cfg, log)
+	exp, err := exporter.New(exporterOptions(cfg, who, log))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	who.Ask(ctx)
 	frame, err := exp.Once(ctx)
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ func exportCommand() *cobra.Command {
 	listen := c.Flags().String("listen", "", "address of /metrics; 127.0.0.1:9836 by default")
 	url := c.Flags().String("nats", "", "bus, such as nats://127.0.0.1:4222")
 	once := c.Flags().Bool("once", false, "read one time, print, and end")
+	execd := c.Flags().Bool("execd", false, "for Telegraf's inputs.execd: write all values for each line read")
 	output := c.Flags().StringP("output", "o", "prom", "with --once: prom or json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		log, err := command.Logger(c)
@@ -71,6 +72,12 @@ func exportCommand() *cobra.Command {
 		set(c, "nats", &cfg.NATS.URL, *url)
 		if err := cfg.Validate(); err != nil {
 			return command.Usagef("%w", err)
+		}
+		if *once && *execd {
+			return command.Usagef("--once and --execd exclude each other")
+		}
+		if *execd {
+			return node.Execd(c.Context(), cfg, c.InOrStdin(), c.OutOrStdout(), log)
 		}
 		if *once {
 			if *output != "prom" && *output != "json" {

@@ -380,7 +380,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	for cycle := range 3 {
 		ballast := filepath.Join(dir, "ballast")
-		fill(t, ballast)
+		fillDisk(t, ballast)
 		torn := r.refused(refusedUnwritten)
 		for i := 0; r.refused(refusedUnwritten) < torn+5*500; i++ {
 			if n++; i > 60 {
@@ -419,8 +419,8 @@ func TestFullDisk(t *testing.T) {
 	check(newRig(t, Options{Dir: filepath.Join(dir, "store"), reserve: 1}), "after a restart")
 }
 
-// fill leaves no byte free.
-func fill(t *testing.T, path string) {
+// fillDisk leaves no byte free.
+func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {

@@ -25,7 +25,20 @@ type Options struct {
 	// stay; without any, no process is ours.
 	Rules func() (process.Rules, error)
 	Proc  process.Proc // the zero value is /proc
-	Log   *slog.Logger // nil is silent
+	// Kubelet is its podresources socket; where none ever is, nobody misses it.
+	Kubelet string
+	// PodLogs is where the kubelet keeps pods' logs, in folders that name them.
+	PodLogs string
+	// JobFiles is a folder with a file for each GPU that names the jobs on it, as
+	// a scheduler's prolog writes it.
+	JobFiles string
+	// MDev is where the kernel lists mediated devices.
+	MDev string
+	// PCI is where the kernel lists devices and their drivers.
+	PCI string
+	// Instances lists the MIG instances of all GPUs; nil if nobody knows them.
+	Instances func() []Instance
+	Log       *slog.Logger // nil is silent
 }
 
 // Attribution implements exporter.Members.
@@ -39,11 +52,16 @@ type Attribution struct {
 	looked  uint64    // of them looked at
 	waiters []waiter
 	err     error
+	sources []*granter
+	gpus    *devices // as the last source that answered found them
+	passed  []passed // GPUs that virtual machines have
 
 	// Of Run alone.
 	now     time.Time
 	boot    string
 	known   map[int]*holder
+	pods    pods
+	bus     time.Time // when its devices were last looked at
 	rules   rules
 	trouble error // of this look
 }
@@ -58,12 +76,15 @@ type device struct {
 	listed  []exporter.Process // not looked at yet
 	fresh   bool
 	holders exporter.Holders
+	limits  [][]limit // beside its members
 
 	// Of Run alone.
 	list []exporter.Process // looked at last
 	at   time.Time          // when it was taken
-	from []source           // what the members were made from
+	from []source           // what the holders were made from
 	next []source
+	made []source // and their members: those of one pod or step are one
+	make []source
 }
 
 // waiter waits until so many lists have been looked at.
@@ -78,11 +99,18 @@ func New(opt Options) *Attribution {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	opt.Log = opt.Log.With("component", "attribution")
-	return &Attribution{opt: opt, wake: make(chan struct{}, 1), known: map[int]*holder{}}
+	a := &Attribution{opt: opt, wake: make(chan struct{}, 1), known: map[int]*holder{}, pods: pods{dir: opt.PodLogs}}
+	a.sources = a.granters()
+	return a
 }
 
 // Run looks at what is listed, as soon as it is, until ctx ends.
 func (a *Attribution) Run(ctx context.Context) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for _, g := range a.sources {
+		asking.Go(func() { a.follow(ctx, g) })
+	}
 	defer func() {
 		for pid := range a.known {
 			a.forget(pid)
@@ -229,6 +257,13 @@ func (a *Attribution) refresh() (ok bool) {
 		a.boot = boot
 	}
 	a.askRules()
+	if a.opt.PCI != "" && (a.bus.IsZero() || a.now.Sub(a.bus) >= rulesEvery) {
+		a.bus = a.now
+		list := passthrough(a.opt.PCI)
+		a.mu.Lock()
+		a.passed = list
+		a.mu.Unlock()
+	}
 	return true
 }
 

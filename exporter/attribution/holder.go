@@ -14,6 +14,8 @@ import (
 // Kinds of members.
 const (
 	kindProc    = "proc"    // the node's agent may act on it
+	kindPod     = "pod"     // Kubernetes'
+	kindStep    = "step"    // of a job of Slurm
 	kindUnknown = "unknown" // nobody's
 )
 
@@ -33,16 +35,21 @@ type holder struct {
 	unseen bool            // /proc does not show it
 
 	identity
-	version uint64 // grows when it is known as another
+	version  uint64 // grows when it is known as another
+	nameless bool   // of its pod the UID alone is known
+	limits   []limit
 
 	first, again time.Time
 	wanted       bool // some device has been found to list it, in this look
 }
 
 // identity is what a member says of a process.
-type identity struct{ id, kind, workload, owner, name, why string }
+type identity struct {
+	id, kind, workload, owner, name, why, place string
+	comm                                        string // the process's own name
+}
 
-// source is what one member is made from.
+// source is what one member, or one process of it, is made from.
 type source struct {
 	holder   *holder
 	version  uint64
@@ -55,11 +62,14 @@ func sameWho(a, b source) bool {
 	return a.holder == b.holder && a.version == b.version && a.instance == b.instance
 }
 
+// maxProcesses bounds the processes that are looked at on one device.
+const maxProcesses = 1024
+
 // device brings the holders of a device up to its last list.
 func (a *Attribution) device(d *device) {
 	d.next = d.next[:0]
 	for i := range d.list {
-		if len(d.next) == exporter.MaxMembers {
+		if len(d.next) == maxProcesses {
 			break
 		}
 		p := &d.list[i]
@@ -78,27 +88,50 @@ func (a *Attribution) device(d *device) {
 	}
 }
 
+// join makes one of what belongs to the same member on the same instance.
+func join(to, all []source) []source {
+	to = to[:0]
+	for _, s := range all {
+		i := slices.IndexFunc(to, func(t source) bool { return t.holder.id == s.holder.id && t.instance == s.instance })
+		switch {
+		case i >= 0:
+			to[i].memory += s.memory
+		case len(to) < exporter.MaxMembers:
+			to = append(to, s)
+		}
+	}
+	return to
+}
+
 // publish makes the members anew that have changed.
 func (a *Attribution) publish(d *device) {
+	d.make = join(d.make, d.next)
 	now := exporter.Holders{
-		Members: make([]*telemetry.Member, len(d.next)),
-		Why:     make([]string, len(d.next)),
-		Version: d.holders.Version,
+		Members:   make([]*telemetry.Member, len(d.make)),
+		Why:       make([]string, len(d.make)),
+		Processes: make([]exporter.Held, min(len(d.next), exporter.MaxMembers)),
+		Version:   d.holders.Version,
 	}
-	for i, s := range d.next {
-		now.Why[i] = s.holder.why
-		if same := slices.Index(d.from, s); same >= 0 {
+	limits := make([][]limit, len(d.make))
+	for i, s := range d.make {
+		now.Why[i], limits[i] = s.holder.why, of(s.holder.limits, d.uuid)
+		if same := slices.Index(d.made, s); same >= 0 {
 			now.Members[i] = d.holders.Members[same]
 		} else {
 			now.Members[i] = s.member()
 		}
 	}
-	if now.Version == 0 || !slices.EqualFunc(d.next, d.from, sameWho) {
+	for i := range now.Processes {
+		s := d.next[i]
+		now.Processes[i] = exporter.Held{PID: s.holder.PID, Name: s.holder.comm, MemoryBytes: s.memory}
+	}
+	if now.Version == 0 || !slices.EqualFunc(d.make, d.made, sameWho) {
 		now.Version++
 	}
 	d.from, d.next = d.next, d.from
+	d.made, d.make = d.make, d.made
 	a.mu.Lock()
-	d.holders = now
+	d.holders, d.limits = now, limits
 	a.mu.Unlock()
 }
 
@@ -109,6 +142,7 @@ func (s source) member() *telemetry.Member {
 	m.SetWorkload(h.workload)
 	m.SetOwner(h.owner)
 	m.SetName(h.name)
+	m.SetPlace(h.place)
 	m.SetMemoryBytes(s.memory)
 	if s.instance != exporter.NoInstance {
 		m.SetGi(s.instance)
@@ -136,7 +170,7 @@ func (a *Attribution) holder(pid int) *holder {
 	switch err := a.read(h); {
 	case err == nil:
 		h.again = a.now.Add(againEvery)
-		if h.first.Equal(a.now) {
+		if h.first.Equal(a.now) || h.nameless {
 			h.again = a.now.Add(againAfter)
 		}
 	case errors.Is(err, errEnded), errors.Is(err, process.ErrGone) && !h.unseen:
@@ -191,9 +225,29 @@ func (a *Attribution) read(h *holder) error {
 	if !ours && a.rules.err != nil {
 		why = a.rules.err.Error()
 	}
-	now := identity{id: a.memberID(h.ID), kind: kindUnknown, owner: process.UserName(i.UID), name: i.Name, why: why}
+	place := process.PlaceOf(i.Cgroups)
+	now := identity{
+		id: a.memberID(h.ID), kind: kindUnknown, owner: process.UserName(i.UID), name: exporter.CleanLabel(i.Name), why: why,
+		place: exporter.CleanLabel(place.String()), comm: exporter.CleanLabel(i.Name),
+	}
+	job, step, ok := place.Job, place.Step, place.Job != ""
+	if !ok && place.Pod == "" {
+		job, step, ok = a.opt.Proc.Step(table, h.PID)
+	}
+	h.nameless = false
+	switch {
+	case place.Pod != "":
+		h.nameless = !a.ofPod(&now, place.Pod)
+	case ok:
+		a.ofStep(&now, h.PID, job, step)
+	}
 	if root, ok := table.Root(h.PID, a.rules.Rules); ok && ours {
 		now.kind, now.workload = kindProc, process.Ref(a.opt.Node, root)
+	}
+	limits := a.limitsOf(h.PID)
+	if !slices.Equal(limits, h.limits) {
+		h.limits = limits
+		h.version++
 	}
 	h.become(now)
 	return nil

@@ -1,5 +1,5 @@
 // Command gen writes what follows from the catalogue: frame.proto, the
-// protobuf code of all schemas, the ids and accessors, docs/metrics.md.
+// protobuf code of all schemas (the kubelet's too), the ids and accessors, docs/metrics.md.
 //
 // In: telemetry.Catalog. Out: files beside it. Never: run at build time; its
 // output is committed and compared with a fresh run by a test.
@@ -56,7 +56,10 @@ func run(root, out string) error {
 			return err
 		}
 	}
-	if err := protoCode(root, dir); err != nil {
+	if err := protoCode(root, dir, "frame.proto", "observation.proto"); err != nil {
+		return err
+	}
+	if err := kubeletCode(root, out); err != nil {
 		return err
 	}
 	code, err := format.Source(accessors())
@@ -69,10 +72,26 @@ func run(root, out string) error {
 	return os.WriteFile(filepath.Join(out, "docs", "metrics.md"), metricsDoc(), 0o644)
 }
 
+// kubeletCode makes the code of what we read of the kubelet.
+func kubeletCode(root, out string) error {
+	const folder, file = "exporter/attribution/kubelet", "podresources.proto"
+	src, err := os.ReadFile(filepath.Join(root, folder, file))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(out, folder)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), src, 0o644); err != nil {
+		return err
+	}
+	return protoCode(root, dir, file)
+}
+
 // protoCode compiles the schemas and runs the protobuf runtime's own Go
 // generator over them, so no protoc has to be installed.
-func protoCode(root, dir string) error {
-	files := []string{"frame.proto", "observation.proto"}
+func protoCode(root, dir string, files ...string) error {
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{dir}},
 		SourceInfoMode: protocompile.SourceInfoStandard,
@@ -174,20 +193,25 @@ message Description {
 }
 
 // Member is a process, pod or job step that holds a GPU or a part of it. A
-// process is <pid>@<start in clock ticks since boot>+<boot id>.
+// process is <pid>@<start in clock ticks since boot>+<boot id>, a pod its UID, a
+// step <job>.<step>.
 message Member {
   string id = 1;
-  // proc: a process that the node's agent may act on. unknown: nobody's.
+  // proc: a process that the node's agent may act on. pod, step: of Kubernetes,
+  // of Slurm. unknown: nobody's.
   string kind = 2;
   string uuid = 3;
   optional uint32 gi = 4;
   uint64 memory_bytes = 5;
-  // Reference of the workload, where the node itself can tell: kind proc.
+  // Reference of the workload, where the node itself can tell: kinds proc, step.
   string workload = 6;
-  // User that runs it.
+  // User that runs it, of a pod its namespace.
   string owner = 7;
-  // Its command's short name.
+  // Its command's short name, of a pod or step its own.
   string name = 8;
+  // Container or unit of the service manager that it runs in, such as
+  // docker/3f29c1a4d5b6 or systemd/train.service.
+  string place = 9;
 }
 
 // HungCall names a driver call that has not returned.
