@@ -213,7 +213,7 @@ func glob(t *testing.T, parts ...string) []string {
 	return found
 }
 
-func blocks(t *testing.T, dir string) []string {
+func blockFolders(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
 	for _, path := range glob(t, dir, "*") {
@@ -239,20 +239,20 @@ func TestDamage(t *testing.T) {
 		aside bool
 	}{
 		{"a block's index is cut off", func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(blocks(t, dir)[0], "index"), 10); err != nil {
+			if err := os.Truncate(filepath.Join(blockFolders(t, dir)[0], "index"), 10); err != nil {
 				t.Fatal(err)
 			}
 		}, 300, true},
 		{"a block's index is garbage", func(t *testing.T, dir string) {
-			overwrite(t, filepath.Join(blocks(t, dir)[0], "index"), 0, garbage)
+			overwrite(t, filepath.Join(blockFolders(t, dir)[0], "index"), 0, garbage)
 		}, 300, true},
 		{"a block has no chunks", func(t *testing.T, dir string) {
-			if err := os.RemoveAll(filepath.Join(blocks(t, dir)[1], "chunks")); err != nil {
+			if err := os.RemoveAll(filepath.Join(blockFolders(t, dir)[1], "chunks")); err != nil {
 				t.Fatal(err)
 			}
 		}, 300, true},
 		{"a block has no meta.json", func(t *testing.T, dir string) {
-			if err := os.Remove(filepath.Join(blocks(t, dir)[0], "meta.json")); err != nil {
+			if err := os.Remove(filepath.Join(blockFolders(t, dir)[0], "meta.json")); err != nil {
 				t.Fatal(err)
 			}
 		}, 300, false},
