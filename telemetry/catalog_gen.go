@@ -163,6 +163,12 @@ const (
 	SelfGpusExpected                 ID = 717
 	SelfGpusFresh                    ID = 718
 	SelfCollectorLeader              ID = 700
+	SelfRemoteAcked                  ID = 684
+	SelfRemoteSamplesSent            ID = 685
+	SelfRemoteSamplesRefused         ID = 686
+	SelfRemoteRetries                ID = 687
+	SelfRemoteLost                   ID = 688
+	SelfRemoteLate                   ID = 689
 	SelfCollectorTakeovers           ID = 701
 	SelfStreams                      ID = 720
 	SelfStreamsEnded                 ID = 721
