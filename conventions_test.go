@@ -54,6 +54,7 @@ var imports = map[string][]string{
 	"alerts":                   {"telemetry", promdb, promcommon},
 	"collector":                {"telemetry", "cluster", client, model},
 	"collector/store":          {"telemetry", client, model, promdb, promcommon},
+	"collector/store/remote":   {"telemetry", client, promdb},
 	"rebalancer":               {"telemetry", "cluster", client},
 	"rebalancer/policy":        {"telemetry", "cluster", "rebalancer"},
 	"rebalancer/actuator/node": {"telemetry", "cluster", "rebalancer"},

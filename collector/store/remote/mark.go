@@ -40,10 +40,10 @@ func (f markFile) read() (mark, error) {
 	}
 	var m mark
 	var sum uint32
-	if len(data) < 9 {
+	if len(data) < 9 || data[8] != '\n' {
 		return mark{}, errDamaged
 	}
-	if _, err := fmt.Sscanf(string(data[:9]), "%08x\n", &sum); err != nil || crc32.ChecksumIEEE(data[9:]) != sum {
+	if _, err := fmt.Sscanf(string(data[:8]), "%08x", &sum); err != nil || crc32.ChecksumIEEE(data[9:]) != sum {
 		return mark{}, errDamaged
 	}
 	if json.Unmarshal(data[9:], &m) != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/evenkeel-gpu/evenkeel/telemetry"
 )
@@ -69,8 +70,12 @@ func Open(opts Options) (*Remote, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	// What an earlier process committed is there without a Took.
-	r := &Remote{opts: opts, stop: stop, held: map[*hold]int{}, newest: time.Now().UnixMilli()}
+	r := &Remote{opts: opts, stop: stop, held: map[*hold]int{}}
+	if r.newest, err = newest(ctx, opts.Store, time.Now().UnixMilli()); err != nil {
+		stop()
+		m.unregister(opts.Registry)
+		return nil, fmt.Errorf("read the store: %w", err)
+	}
 	names := map[string]bool{}
 	for _, c := range opts.Config {
 		s, err := newSender(r, c, m)
@@ -90,6 +95,24 @@ func Open(opts Options) (*Remote, error) {
 	}
 	go func() { <-ctx.Done(); m.unregister(opts.Registry) }()
 	return r, nil
+}
+
+// newest is the newest time that an earlier process can have committed: now, or
+// later where the clock was ahead then.
+func newest(ctx context.Context, store Store, now int64) (int64, error) {
+	q, err := store.Querier(now, math.MaxInt64)
+	if err != nil {
+		return 0, err
+	}
+	defer q.Close()
+	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	for set.Next() {
+		it := set.At().Iterator(nil)
+		for it.Next() != chunkenc.ValNone {
+			now = max(now, it.AtT())
+		}
+	}
+	return now, set.Err()
 }
 
 // Hold says that samples of this time are about to be committed. Nothing from

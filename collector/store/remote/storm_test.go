@@ -239,6 +239,7 @@ func readVictoria(t *testing.T, addr string) points {
 
 type receiver struct {
 	name, message string
+	asked         bool // to end, instead of being killed
 	start         func(t *testing.T) (p *storetest.Program, write string, read func(*testing.T) points)
 }
 
@@ -255,13 +256,13 @@ func prometheusReceiver(t *testing.T, binary string) (*storetest.Program, string
 
 func receivers() []receiver {
 	return []receiver{
-		{"prometheus 2, 1.0", "1", func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
+		{"prometheus 2, 1.0", "1", false, func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
 			return prometheusReceiver(t, storetest.Find(t, "prometheus"))
 		}},
-		{"prometheus 3, 2.0", "2", func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
+		{"prometheus 3, 2.0", "2", false, func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
 			return prometheusReceiver(t, storetest.Find(t, filepath.Join(prometheus3(t), "prometheus")))
 		}},
-		{"victoria-metrics, 1.0", "1", func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
+		{"victoria-metrics, 1.0", "1", true, func(t *testing.T) (*storetest.Program, string, func(*testing.T) points) {
 			addr := storetest.FreeAddr(t)
 			p := storetest.Start(t, storetest.Find(t, "victoria-metrics"), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+addr, "-retentionPeriod=1")
 			p.Ready("http://" + addr + "/health")
@@ -302,7 +303,13 @@ func TestStorm(t *testing.T) {
 				for n := range s.rounds {
 					next = n.n + 1
 					if next < stormRounds && n.n%7 == 3 && rnd.IntN(2) == 0 {
-						program.Kill()
+						// VictoriaMetrics acknowledges what it holds in memory alone, so that
+						// a killed one loses it; it is asked to end.
+						if rc.asked {
+							program.Stop()
+						} else {
+							program.Kill()
+						}
 						time.Sleep(time.Duration(rnd.IntN(600)) * time.Millisecond)
 						program.Again()
 						killsOfReceiver++
