@@ -45,6 +45,8 @@ type sender struct {
 	acked   mark
 	span    time.Duration // of the next read
 	builder *labels.Builder
+	// iterator is used again for each series: one read goes on at a time.
+	iterator chunkenc.Iterator
 
 	causes sync.Map // of refusals that were logged
 
@@ -241,7 +243,8 @@ func (s *sender) collect(series storage.Series, times map[int64]*round) error {
 	if !keep {
 		return nil
 	}
-	it := series.Iterator(nil)
+	it := series.Iterator(s.iterator)
+	s.iterator = it
 	for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
 		v := sample{labels: lbls}
 		var at int64
