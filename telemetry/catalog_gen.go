@@ -182,6 +182,12 @@ const (
 	SelfStoreUp                      ID = 682
 	SelfStoreSample                  ID = 683
 	SelfCollectorLeader              ID = 700
+	SelfRemoteAcked                  ID = 684
+	SelfRemoteSamplesSent            ID = 685
+	SelfRemoteSamplesRefused         ID = 686
+	SelfRemoteRetries                ID = 687
+	SelfRemoteLost                   ID = 688
+	SelfRemoteLate                   ID = 689
 	SelfCollectorTakeovers           ID = 701
 	SelfStreams                      ID = 720
 	SelfStreamsEnded                 ID = 721

@@ -105,6 +105,12 @@ func (p *Program) Kill() {
 	<-p.done
 }
 
+// Stop asks it to end, and waits until it has.
+func (p *Program) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	<-p.done
+}
+
 // Ready waits until url answers with 200.
 func (p *Program) Ready(url string) {
 	p.t.Helper()
