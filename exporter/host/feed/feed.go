@@ -114,18 +114,21 @@ func New(start Start, log *slog.Logger) *Source {
 // Run starts the process, and again when it ends, until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
 	wait := backMin
-	for ctx.Err() == nil {
+	for {
 		began := time.Now()
 		why := fmt.Sprint(s.once(ctx))
-		if ctx.Err() != nil {
-			break
-		}
 		s.set(why)
 		if time.Since(began) > backMax {
 			wait = backMin
 		}
-		s.log.Warn("the readers of the host ended; they are started again", "why", why, "after", wait)
 		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		default:
+			s.log.Warn("the readers of the host ended; they are started again", "why", why, "after", wait)
+		}
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -133,7 +136,6 @@ func (s *Source) Run(ctx context.Context) error {
 		timer.Stop()
 		wait = min(2*wait, backMax)
 	}
-	return nil
 }
 
 func (s *Source) set(down string) {
