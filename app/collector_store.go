@@ -86,7 +86,7 @@ func prometheusDocument(cfg *config.Collector) ([]byte, error) {
 
 // openStore opens the store over what the collector serves.
 func openStore(o store.Options, col *collector.Collector, reg *prometheus.Registry, log *slog.Logger) (*store.Store, error) {
-	o.Source, o.Ready, o.GPUs, o.Active = col.Gatherer(), col.Ready, col.GPUs, col.Active
+	o.Source, o.Ready, o.GPUs, o.Active, o.After = col.Gatherer(), col.Ready, col.GPUs, col.Active, col.After
 	o.Registry, o.Log = reg, log
 	return store.Open(o)
 }

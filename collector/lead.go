@@ -112,3 +112,12 @@ func (l *lead) after() (since time.Time, yes bool) {
 // Active says whether this collector speaks for its partitions: publishes, is
 // scraped, alerts, writes to remotes. A standby does none of it.
 func (c *Collector) Active() bool { return c.lead.speaks() }
+
+// After is when this collector began to speak in place of another; zero if none
+// spoke before.
+func (c *Collector) After() time.Time {
+	if since, yes := c.lead.after(); yes {
+		return since
+	}
+	return time.Time{}
+}

@@ -28,6 +28,8 @@ type database struct {
 	reg    prometheus.Registerer
 	log    *slog.Logger
 	scope  *scoped // what the open one registered
+	// took hears of each commit: how many samples, and the newest of their times.
+	took func(samples int, newest int64)
 
 	mu     sync.Mutex
 	left   *sync.Cond // users became fewer
@@ -39,7 +41,7 @@ type database struct {
 }
 
 func newDatabase(f *folder, reg prometheus.Registerer, log *slog.Logger) *database {
-	d := &database{folder: f, reg: reg, log: log, why: errOpening}
+	d := &database{folder: f, reg: reg, log: log, why: errOpening, took: func(int, int64) {}}
 	d.left = sync.NewCond(&d.mu)
 	return d
 }
@@ -206,6 +208,16 @@ type appender struct {
 	storage.AppenderV2
 	d       *database
 	release func()
+	samples int
+	newest  int64
+}
+
+func (a *appender) Append(ref storage.SeriesRef, l labels.Labels, st, t int64, v float64, h *histogram.Histogram, fh *histogram.FloatHistogram, o storage.AOptions) (storage.SeriesRef, error) {
+	ref, err := a.AppenderV2.Append(ref, l, st, t, v, h, fh, o)
+	if err == nil {
+		a.samples, a.newest = a.samples+1, max(a.newest, t)
+	}
+	return ref, err
 }
 
 func (a *appender) Commit() error {
@@ -216,8 +228,10 @@ func (a *appender) Commit() error {
 	err := a.AppenderV2.Commit()
 	if err != nil {
 		a.d.tear(err)
+		return err
 	}
-	return err
+	a.d.took(a.samples, a.newest)
+	return nil
 }
 
 func (a *appender) Rollback() error {
@@ -239,6 +253,9 @@ func (r refusing) Append(storage.SeriesRef, labels.Labels, int64, int64, float64
 }
 func (r refusing) Commit() error   { return r.why }
 func (r refusing) Rollback() error { return nil }
+
+// Dir is the folder.
+func (d *database) Dir() string { return d.folder.dir }
 
 // StartTime is the time of the oldest sample, in milliseconds.
 func (d *database) StartTime() (int64, error) {

@@ -54,6 +54,9 @@ type Options struct {
 	// and evaluates, so that it is warm, but neither alerts nor writes to
 	// remotes. Nil: always.
 	Active func() bool
+	// After is until when another process spoke for the fleet before this one, and
+	// wrote to remotes. Nil, or a zero time: none did.
+	After func() time.Time
 	// ExternalURL is where people find this collector; alerts point there.
 	ExternalURL string
 	Query       QueryLimits

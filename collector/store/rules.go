@@ -62,6 +62,8 @@ type rulerOptions struct {
 	url      string
 	registry prometheus.Registerer
 	log      *slog.Logger
+	// hold is told of each evaluation's time until it is over; nil if nobody asks.
+	hold func(at time.Time) (release func())
 }
 
 func newRuler(o rulerOptions) (*ruler, error) {
@@ -103,10 +105,21 @@ func newRuler(o rulerOptions) (*ruler, error) {
 		ResendDelay:     o.resend,
 		GroupLoader:     o.set,
 	})
-	if err := r.manager.Update(o.interval, o.set.names, r.labels.ExternalLabels, o.url, rules.DefaultEvalIterationFunc); err != nil {
+	if err := r.manager.Update(o.interval, o.set.names, r.labels.ExternalLabels, o.url, evaluation(o.hold)); err != nil {
 		return nil, fmt.Errorf("rules: %w", err) // they were checked: not expected
 	}
 	return r, nil
+}
+
+// evaluation is Prometheus's, held.
+func evaluation(hold func(time.Time) func()) rules.GroupEvalIterationFunc {
+	if hold == nil {
+		return rules.DefaultEvalIterationFunc
+	}
+	return func(ctx context.Context, g *rules.Group, at time.Time) {
+		defer hold(at)()
+		rules.DefaultEvalIterationFunc(ctx, g, at)
+	}
 }
 
 // run evaluates from when the series of the fleet are there until ctx ends.

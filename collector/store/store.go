@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
+
+	"github.com/evenkeel-gpu/evenkeel/collector/store/remote"
 )
 
 // As in Prometheus.
@@ -74,6 +77,9 @@ type Store struct {
 	api     http.Handler
 	log     *slog.Logger
 	down    bool // the last round was not kept
+	// remotes is nil until the folder is open for the first time, and where there
+	// are none.
+	remotes atomic.Pointer[remote.Remote]
 }
 
 // Open checks everything that people can get wrong, and opens the folder for
@@ -96,13 +102,14 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{o: o, conf: conf, log: o.Log.With("component", "store"), metrics: newMetrics(o.Registry, f.dir)}
 	s.db = newDatabase(f, o.Registry, s.log)
+	s.db.took = s.took
 	s.engine = newEngine(o.Query, set.parser, o.Registry, s.log)
 	s.sampler = newSampler(o.Source, s.db, newChoice(o, set.reads()), s.log, s.metrics.lost)
 	// The metrics of an engine have no name for which it is of.
 	forRules := newEngine(QueryLimits{Timeout: o.Query.Timeout, MaxSamples: o.Query.MaxSamples}, set.parser, nil, s.log)
 	s.ruler, err = newRuler(rulerOptions{
 		set: set, conf: conf, db: s.db, engine: forRules, interval: o.Interval, active: o.Active, url: o.ExternalURL,
-		registry: o.Registry, log: o.Log,
+		registry: o.Registry, log: o.Log, hold: s.hold,
 	})
 	if err != nil {
 		return nil, err
@@ -141,8 +148,8 @@ func (o Options) read() (*config.Config, *ruleSet, error) {
 	}
 	// What /api/v1/status/config shows.
 	conf.GlobalConfig.ScrapeInterval, conf.GlobalConfig.EvaluationInterval = model.Duration(o.Interval), model.Duration(o.Interval)
-	if len(conf.RemoteWriteConfigs) > 0 {
-		return nil, nil, errors.New("remote_write: this version does not write to remotes; let a Prometheus scrape /metrics and write from there")
+	if err := remote.Check(conf.RemoteWriteConfigs); err != nil {
+		return nil, nil, err
 	}
 	set, err := loadRules(o.Rules, conf.RuleFiles, o.Log)
 	if err != nil {
@@ -161,8 +168,42 @@ func (s *Store) Run(ctx context.Context) error {
 	parts.Go(func() { _ = s.ruler.run(ctx, fleet) })
 	s.rounds(ctx, sync.OnceFunc(func() { close(fleet) }))
 	parts.Wait()
+	if r := s.remotes.Load(); r != nil {
+		r.Close()
+	}
 	s.db.close(errClosed)
 	return nil
+}
+
+// openRemotes begins to write to remotes, once the database can be read and
+// before anything is added to it.
+func (s *Store) openRemotes() error {
+	if len(s.conf.RemoteWriteConfigs) == 0 || s.remotes.Load() != nil || !s.db.sound() {
+		return nil
+	}
+	r, err := remote.Open(remote.Options{
+		Store: s.db, Config: s.conf.RemoteWriteConfigs, External: s.conf.GlobalConfig.ExternalLabels,
+		Active: s.o.Active, After: s.o.After, Registry: s.o.Registry, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.remotes.Store(r)
+	return nil
+}
+
+// hold says that samples of a time are about to be committed, until release.
+func (s *Store) hold(at time.Time) (release func()) {
+	if r := s.remotes.Load(); r != nil {
+		return r.Hold(at)
+	}
+	return func() {}
+}
+
+func (s *Store) took(n int, newest int64) {
+	if r := s.remotes.Load(); r != nil {
+		r.Took(n, time.UnixMilli(newest))
+	}
 }
 
 // rounds samples each interval. there is called once the fleet's series are.
@@ -206,6 +247,10 @@ func (s *Store) round(ctx context.Context, now time.Time) {
 	begun := time.Now()
 	samples := 0
 	err := s.db.ensure()
+	if err == nil {
+		err = s.openRemotes()
+	}
+	defer s.hold(now)()
 	if err == nil {
 		samples, err = s.sampler.sample(ctx, now)
 	} else {

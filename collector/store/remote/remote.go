@@ -76,18 +76,19 @@ func Open(opts Options) (*Remote, error) {
 		m.unregister(opts.Registry)
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
-	names := map[string]bool{}
+	err = Check(opts.Config)
 	for _, c := range opts.Config {
-		s, err := newSender(r, c, m)
-		if err == nil && names[s.name] {
-			err = errors.New("two remotes of this name; give each a name of its own")
+		var s *sender
+		if err == nil {
+			if s, err = newSender(r, c, m); err != nil {
+				err = fmt.Errorf("remote_write %s: %w", c.URL.Redacted(), err)
+			}
 		}
 		if err != nil {
 			stop()
 			m.unregister(opts.Registry)
-			return nil, fmt.Errorf("remote_write %s: %w", c.URL.Redacted(), err)
+			return nil, err
 		}
-		names[s.name] = true
 		r.senders = append(r.senders, s)
 	}
 	for _, s := range r.senders {
@@ -95,6 +96,22 @@ func Open(opts Options) (*Remote, error) {
 	}
 	go func() { <-ctx.Done(); m.unregister(opts.Registry) }()
 	return r, nil
+}
+
+// Check says what Open would refuse of the remotes.
+func Check(all []*config.RemoteWriteConfig) error {
+	names := map[string]bool{}
+	for _, c := range all {
+		_, err := newClient(c)
+		if err == nil && names[nameOf(c)] {
+			err = errors.New("two remotes of this name; give each a name of its own")
+		}
+		if err != nil {
+			return fmt.Errorf("remote_write %s: %w", c.URL.Redacted(), err)
+		}
+		names[nameOf(c)] = true
+	}
+	return nil
 }
 
 // newest is the newest time that an earlier process can have committed: now, or

@@ -55,12 +55,16 @@ type sender struct {
 	behind []int64 // times of late commits, to be read again
 }
 
-func newSender(r *Remote, c *config.RemoteWriteConfig, m *metrics) (*sender, error) {
-	name := c.Name
-	if name == "" {
-		name = c.URL.Redacted()
+// nameOf is what a remote is called in metrics and logs.
+func nameOf(c *config.RemoteWriteConfig) string {
+	if c.Name != "" {
+		return c.Name
 	}
-	client, err := promremote.NewWriteClient(name, &promremote.ClientConfig{
+	return c.URL.Redacted()
+}
+
+func newClient(c *config.RemoteWriteConfig) (promremote.WriteClient, error) {
+	client, err := promremote.NewWriteClient(nameOf(c), &promremote.ClientConfig{
 		URL: c.URL, Timeout: c.RemoteTimeout, HTTPClientConfig: c.HTTPClientConfig,
 		SigV4Config: c.SigV4Config, AzureADConfig: c.AzureADConfig, GoogleIAMConfig: c.GoogleIAMConfig,
 		Headers: c.Headers, RetryOnRateLimit: c.QueueConfig.RetryOnRateLimit,
@@ -71,6 +75,15 @@ func newSender(r *Remote, c *config.RemoteWriteConfig, m *metrics) (*sender, err
 	}
 	if own, ok := client.(*promremote.Client); ok {
 		own.Client.Transport = noting{own.Client.Transport}
+	}
+	return client, nil
+}
+
+func newSender(r *Remote, c *config.RemoteWriteConfig, m *metrics) (*sender, error) {
+	name := nameOf(c)
+	client, err := newClient(c)
+	if err != nil {
+		return nil, err
 	}
 	s := &sender{
 		of: r, name: name, conf: c, client: client, metrics: m,
