@@ -59,7 +59,7 @@ var imports = map[string][]string{
 	"alerts":                       {"telemetry", promdb, promcommon},
 	"collector":                    {"telemetry", "cluster", client, model},
 	"collector/store":              {"telemetry", "collector/store/remote", client, model, promdb, promcommon, "github.com/grafana/regexp", "github.com/oklog/ulid"}, // both of Prometheus's interfaces
-	"collector/store/remote":       {"telemetry", client, promdb},
+	"collector/store/remote":       {"telemetry", client, promdb, promcommon},
 	"rebalancer":                   {"telemetry", "cluster", client},
 	"rebalancer/policy":            {"telemetry", "cluster", "rebalancer"},
 	"rebalancer/actuator/node":     {"telemetry", "cluster", "rebalancer"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -121,8 +122,8 @@ func newest(ctx context.Context, store Store, now int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer q.Close()
-	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	defer func() { _ = q.Close() }()
+	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	for set.Next() {
 		it := set.At().Iterator(nil)
 		for it.Next() != chunkenc.ValNone {
@@ -246,8 +247,8 @@ func (s *sender) read(ctx context.Context, from, to int64) ([]round, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer q.Close()
-	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	defer func() { _ = q.Close() }()
+	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	times := map[int64]*round{}
 	for set.Next() {
 		if err := s.collect(set.At(), times); err != nil {
