@@ -5,7 +5,6 @@ package nvml
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -69,16 +68,7 @@ func stand(t *testing.T, model string) (path string) {
 	}
 	path = filepath.Join(t.TempDir(), "world")
 	serveWorld(t, sim.ServeConfig{Scenario: scenario, Path: path, Tick: 24 * time.Hour, After: time.Minute})
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	// The heartbeat follows the magic; one of the future never grows old.
-	beat := binary.NativeEndian.AppendUint64(nil, uint64(time.Now().Add(24*time.Hour).UnixMicro()))
-	if _, err := f.WriteAt(beat, 8); err != nil {
-		t.Fatal(err)
-	}
+	openStage(t, path).beat(true)
 	return path
 }
 
