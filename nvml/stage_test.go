@@ -146,8 +146,9 @@ func inChild(t *testing.T, args ...string) bool {
 	defer timer.Stop()
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
+	t.Logf("%s", out)
 	return false
 }
 
