@@ -120,6 +120,9 @@ type Exporter struct {
 	// AgentFile is where this node's agent keeps its rules of whose processes may
 	// be acted on; without the file they are nobody's.
 	AgentFile string `yaml:"agent_file"`
+	// MetricsCompat is empty, or dcgm for the families of dcgm-exporter's default
+	// counter file beside ours.
+	MetricsCompat string `yaml:"metrics_compat,omitempty"`
 	// NATS may be left out: /metrics works without a bus.
 	NATS NATS `yaml:"nats,omitempty"`
 }
@@ -131,7 +134,11 @@ func DefaultExporter() *Exporter {
 
 // Validate implements File.
 func (c *Exporter) Validate() error {
-	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false),
+	var compat error
+	if c.MetricsCompat != "" && c.MetricsCompat != "dcgm" {
+		compat = fmt.Errorf("metrics_compat is %q, want dcgm or nothing", c.MetricsCompat)
+	}
+	return errors.Join(compat, named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false),
 		between("tick", c.Tick, 100*time.Millisecond, 10*time.Second))
 }
 

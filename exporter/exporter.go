@@ -36,6 +36,7 @@ type Options struct {
 	Sink    Sink          // nil: /metrics only
 	Period  time.Duration // 0: DefaultPeriod
 	Members Members       // nil: frames do not say who holds a GPU
+	Compat  string        // CompatDCGM, or nothing
 	// Registry takes the exporter's own metrics and is served with the devices';
 	// a new one if nil.
 	Registry *prometheus.Registry
@@ -87,6 +88,8 @@ func New(opt Options) (*Exporter, error) {
 		return nil, errors.New("exporter: a node name is needed")
 	case opt.Source == nil:
 		return nil, errors.New("exporter: a source is needed")
+	case opt.Compat != "" && opt.Compat != CompatDCGM:
+		return nil, fmt.Errorf("exporter: compat %q, want %s or nothing", opt.Compat, CompatDCGM)
 	case opt.Period < MinPeriod:
 		return nil, fmt.Errorf("exporter: period %v is below %v", opt.Period, MinPeriod)
 	}

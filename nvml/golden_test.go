@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // helpOnce prints one exposition.
 func helpOnce(out *json.Encoder) error {
-	e, err := exporter.New(exporter.Options{Node: "n", Source: New()})
+	e, err := exporter.New(exporter.Options{Node: "n", Source: New(), Compat: os.Getenv("EVENKEEL_TEST_COMPAT")})
 	if err != nil {
 		return err
 	}
@@ -132,13 +132,13 @@ var products = []struct{ name, model string }{
 	{"l40s", "L40S-48GB"}, {"t4", "T4-16GB"}, {"none", ""},
 }
 
-func exposition(t *testing.T, model string) string {
+func exposition(t *testing.T, model string, env ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "world")
 	if model != "" {
 		path = stand(t, model)
 	}
-	return help[string](t, "once", standin(t), path)[0]
+	return help[string](t, "once", standin(t), path, env...)[0]
 }
 
 // What a scrape shows of each product, through the real library interface.

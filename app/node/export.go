@@ -63,6 +63,7 @@ func exporterOptions(cfg *config.Exporter, log *slog.Logger) exporter.Options {
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
 		Source:  nvml.New(nvml.WithLibraryPath(cfg.Library)),
 		Members: members(cfg.Node, cfg.AgentFile, log),
+		Compat:  cfg.MetricsCompat,
 		Log:     log,
 	}
 }
