@@ -18,7 +18,7 @@ const CompatDCGM = "dcgm"
 func (x *exposition) addDCGM(e *Exporter) {
 	for i := range telemetry.DCGMFamilies {
 		d := &telemetry.DCGMFamilies[i]
-		ids := d.Series()
+		ids, less := d.Series()
 		if len(ids) == 0 {
 			continue
 		}
@@ -28,7 +28,7 @@ func (x *exposition) addDCGM(e *Exporter) {
 		}
 		f := &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: &kind}
 		for _, g := range e.gpus {
-			if m := x.dcgm(e, g, d, ids); m != nil {
+			if m := x.dcgm(e, g, d, ids, less); m != nil {
 				f.Metric = append(f.Metric, m)
 			}
 		}
@@ -40,7 +40,7 @@ func (x *exposition) addDCGM(e *Exporter) {
 
 // dcgm is one of their series, nil where the device does not have all that it
 // is made from.
-func (x *exposition) dcgm(e *Exporter, g *gpu, d *telemetry.DCGMFamily, ids []telemetry.ID) *dto.Metric {
+func (x *exposition) dcgm(e *Exporter, g *gpu, d *telemetry.DCGMFamily, ids []telemetry.ID, less int) *dto.Metric {
 	if !g.up || !g.known {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (x *exposition) dcgm(e *Exporter, g *gpu, d *telemetry.DCGMFamily, ids []te
 		m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &value})
 	}
 	index, sum := strconv.Itoa(g.id.Index), 0.0
-	for _, id := range ids {
+	for i, id := range ids {
 		if id == telemetry.GPUXidErrors {
 			code := e.events.lastXid(g.uuid)
 			sum = float64(code)
@@ -64,6 +64,9 @@ func (x *exposition) dcgm(e *Exporter, g *gpu, d *telemetry.DCGMFamily, ids []te
 		v, ok := g.value(int(slotOf[id]))
 		if !ok {
 			return nil
+		}
+		if i >= len(ids)-less {
+			v = -v
 		}
 		sum += v
 	}

@@ -37,9 +37,9 @@ var dcgmDefault = []counterRow{
 	{"DCGM_FI_DEV_ENC_UTIL", dto.MetricType_GAUGE, "all"},
 	{"DCGM_FI_DEV_DEC_UTIL", dto.MetricType_GAUGE, "all"},
 	{"DCGM_FI_DEV_XID_ERRORS", dto.MetricType_GAUGE, ""},
-	{"DCGM_FI_DEV_FB_FREE", dto.MetricType_GAUGE, "all"},
+	{"DCGM_FI_DEV_FB_FREE", dto.MetricType_GAUGE, ""},
 	{"DCGM_FI_DEV_FB_USED", dto.MetricType_GAUGE, ""},
-	{"DCGM_FI_DEV_FB_RESERVED", dto.MetricType_GAUGE, "all"},
+	{"DCGM_FI_DEV_FB_RESERVED", dto.MetricType_GAUGE, ""},
 	{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", dto.MetricType_COUNTER, "l40s t4"},
 	{"DCGM_FI_DEV_VGPU_LICENSE_STATUS", dto.MetricType_GAUGE, "all"},
 	{"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", dto.MetricType_COUNTER, "t4"},
@@ -119,7 +119,7 @@ func TestDCGMCompatible(t *testing.T) {
 					t.Errorf("%s is not of the file", name)
 				}
 			}
-			if p.model != "" && served < 10 {
+			if p.model != "" && served < 12 {
 				t.Errorf("%d families", served)
 			}
 		})
@@ -152,6 +152,10 @@ func TestDCGMUnits(t *testing.T) {
 		}
 		return sum
 	}
+	free := families["DCGM_FI_DEV_FB_FREE"].GetMetric()[0].GetGauge().GetValue() * (1 << 20)
+	if want := ours("gpu_memory_total_bytes", "", "") - ours("gpu_memory_used_bytes", "", "") - ours("gpu_memory_reserved_bytes", "", ""); free != want || free <= 0 {
+		t.Errorf("%v bytes free, want %v", free, want)
+	}
 	for _, c := range []struct {
 		theirs, name, label, value string
 		unit                       float64
@@ -165,6 +169,7 @@ func TestDCGMUnits(t *testing.T) {
 		{"DCGM_FI_DEV_GPU_UTIL", "gpu_utilization_ratio", "", "", 0.01},
 		{"DCGM_FI_DEV_MEM_COPY_UTIL", "gpu_memory_utilization_ratio", "", "", 0.01},
 		{"DCGM_FI_DEV_FB_USED", "gpu_memory_used_bytes", "", "", 1 << 20},
+		{"DCGM_FI_DEV_FB_RESERVED", "gpu_memory_reserved_bytes", "", "", 1 << 20},
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gpu_nvlink_total_bytes_total", "", "", 1_024_000},
 	} {
 		m := families[c.theirs].GetMetric()[0]

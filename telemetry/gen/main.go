@@ -358,7 +358,8 @@ func metricsDoc() []byte {
 	b.WriteString("| family | type | from | meaning |\n|---|---|---|---|\n")
 	for _, d := range telemetry.DCGMFamilies {
 		var from []string
-		for _, id := range d.Series() {
+		ids, _ := d.Series()
+		for _, id := range ids {
 			for _, r := range telemetry.Catalog {
 				name := "`" + r.Name + "`"
 				if slices.ContainsFunc(r.Series, func(s telemetry.Series) bool { return s.ID == id }) && !slices.Contains(from, name) {
