@@ -130,6 +130,9 @@ type Exporter struct {
 	Attribution Attribution `yaml:"attribution,omitempty"`
 	Host        Host        `yaml:"host,omitempty"`
 	Spool       Spool       `yaml:"spool,omitempty"`
+	// MetricsCompat is empty, or dcgm for the families of dcgm-exporter's default
+	// counter file beside ours.
+	MetricsCompat string `yaml:"metrics_compat,omitempty"`
 	// NATS may be left out: /metrics works without a bus.
 	NATS NATS `yaml:"nats,omitempty"`
 }
@@ -141,7 +144,11 @@ func DefaultExporter() *Exporter {
 
 // Validate implements File.
 func (c *Exporter) Validate() error {
-	return errors.Join(named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false), c.Attribution.validate(), c.Host.validate(), c.Spool.validate(),
+	var compat error
+	if c.MetricsCompat != "" && c.MetricsCompat != "dcgm" {
+		compat = fmt.Errorf("metrics_compat is %q, want dcgm or nothing", c.MetricsCompat)
+	}
+	return errors.Join(compat, named(c.Node, c.Cluster), listen(c.Listen), c.NATS.validate(false), c.Attribution.validate(), c.Host.validate(), c.Spool.validate(),
 		between("tick", c.Tick, 100*time.Millisecond, 10*time.Second))
 }
 

@@ -16,6 +16,7 @@ const (
 	callUtilization
 	callSamples
 	callMemory
+	callMemoryReserved
 	callTemperature
 	callMargin
 	callThreshold
@@ -51,6 +52,7 @@ var callNames = [callCount]string{
 	callDevices:         "nvmlDeviceGetHandleByIndex",
 	callUtilization:     "nvmlDeviceGetUtilizationRates",
 	callSamples:         "nvmlDeviceGetSamples",
+	callMemoryReserved:  "nvmlDeviceGetMemoryInfo_v2",
 	callMemory:          "nvmlDeviceGetMemoryInfo",
 	callTemperature:     "nvmlDeviceGetTemperature",
 	callMargin:          "nvmlDeviceGetMarginTemperature",

@@ -47,6 +47,7 @@ type events struct {
 	next   uint64
 	bursts map[burst]*repeats
 	xids   []xidCount // by GPU and code
+	heard  uint64     // Xids
 }
 
 // burst is what makes two notices the same.
@@ -70,6 +71,8 @@ type xidCount struct {
 	uuid  string
 	code  int
 	count uint64
+	last  uint64 // its place among all Xids, the newest highest
+	seen  int    // the code that was counted last, where several are
 }
 
 func newEvents(opt Options, boot string, start time.Time, reg *prometheus.Registry, log *slog.Logger) (*events, error) {
@@ -237,6 +240,7 @@ func (v *events) countXid(uuid string, code int) {
 			return cmp.Or(cmp.Compare(a.uuid, b.uuid), cmp.Compare(a.code, b.code))
 		})
 	}
+	seen := code
 	i, known := at(code)
 	if !known {
 		codes := 0
@@ -256,7 +260,9 @@ func (v *events) countXid(uuid string, code int) {
 		v.xids = slices.Insert(v.xids, i, xidCount{uuid: uuid, code: code})
 		v.fresh.Store(true)
 	}
+	v.heard++
 	v.xids[i].count++
+	v.xids[i].last, v.xids[i].seen = v.heard, seen
 }
 
 // xidCounts calls f for each series of Xids with its labels.

@@ -3,6 +3,7 @@ package exporter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -454,4 +455,50 @@ func TestHungWait(t *testing.T) {
 			t.Error("still hung")
 		}
 	})
+}
+
+// In compat mode the last Xid of each GPU shows by its code; a code that is
+// counted among others does too.
+func TestDCGMShowsTheLastXid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(2)
+		e, err := New(Options{Node: "node-1", Cluster: "lab", Source: w, Compat: CompatDCGM})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs(t, e, &recorder{t: t})
+		ticks(2)
+		last := func() (list []string) {
+			_, text := get(t, e.Handler(), "/metrics")
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "DCGM_FI_DEV_XID_ERRORS{") {
+					list = append(list, line[strings.LastIndex(line, " ")+1:len(line)-1])
+				}
+			}
+			return list
+		}
+		if got := last(); !slices.Equal(got, []string{"0", "0"}) {
+			t.Errorf("%v before any", got)
+		}
+		for _, code := range []int{62, 45, 31, 45} {
+			w.notices <- xidNotice(w.gpus[1], code)
+		}
+		ticks(1)
+		if got := last(); !slices.Equal(got, []string{"0", "45"}) {
+			t.Errorf("%v after a 45", got)
+		}
+		for code := range maxXids + 10 {
+			w.notices <- xidNotice(w.gpus[0], 500+code)
+		}
+		ticks(1)
+		if got := last(); !slices.Equal(got, []string{"637", "45"}) {
+			t.Errorf("%v after many", got)
+		}
+	})
+}
+
+func TestUnknownCompat(t *testing.T) {
+	if _, err := New(Options{Node: "n", Source: newWorld(1), Compat: "other"}); err == nil {
+		t.Error("taken")
+	}
 }

@@ -38,6 +38,7 @@ type Options struct {
 	Members Members       // nil: frames do not say who holds a GPU
 	// Samples tell what is not the devices' own.
 	Samples []SampleSource
+	Compat  string // CompatDCGM, or nothing
 	// Registry takes the exporter's own metrics and is served with the devices';
 	// a new one if nil.
 	Registry *prometheus.Registry
@@ -89,6 +90,8 @@ func New(opt Options) (*Exporter, error) {
 		return nil, errors.New("exporter: a node name is needed")
 	case opt.Source == nil:
 		return nil, errors.New("exporter: a source is needed")
+	case opt.Compat != "" && opt.Compat != CompatDCGM:
+		return nil, fmt.Errorf("exporter: compat %q, want %s or nothing", opt.Compat, CompatDCGM)
 	case opt.Period < MinPeriod:
 		return nil, fmt.Errorf("exporter: period %v is below %v", opt.Period, MinPeriod)
 	}

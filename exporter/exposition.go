@@ -253,6 +253,9 @@ func (e *Exporter) gather() ([]*dto.MetricFamily, error) {
 	x.out = append(x.out[:0], self...)
 	e.mu.Lock()
 	x.fill(e)
+	if e.opt.Compat == CompatDCGM {
+		x.addDCGM(e)
+	}
 	e.mu.Unlock()
 	for _, f := range x.families {
 		if len(f.mf.Metric) > 0 {

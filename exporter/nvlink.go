@@ -401,8 +401,15 @@ func readNVLinkTotals(r *reading) error {
 	case failed != nil:
 		return r.absent(failed, totalIDs[:]...)
 	case !some && !l.summing:
+		// The next source at once, so that the first round has the value.
 		l.total++
-		return r.absent(errUnsupported, totalIDs[:]...)
+		r.fields = r.fields[:r.totals]
+		if askNVLinkTotals(r); len(r.fields) > r.totals {
+			if err := r.do(callFields, func() error { return r.dev.Fields(r.fields[r.totals:]) }); err != nil {
+				return r.absent(err, totalIDs[:]...)
+			}
+		}
+		return readNVLinkTotals(r)
 	}
 	l.summing = true
 	for d, id := range totalIDs {

@@ -278,6 +278,10 @@ func (d *device) Memory() (used, total uint64, err error) {
 	return used, 80 << 30, err
 }
 
+func (d *device) MemoryReserved() (uint64, error) {
+	return read(d, "MemoryReserved", func() uint64 { return 600 << 20 })
+}
+
 func (d *device) Temperature() (float64, error) {
 	return read(d, "Temperature", func() float64 { return d.core })
 }

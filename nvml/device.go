@@ -82,6 +82,19 @@ func (d *device) Memory() (used, total uint64, err error) {
 	return memory(names[symMemory], code, m.Used, m.Total)
 }
 
+// MemoryReserved is known to drivers that do not count it as used.
+func (d *device) MemoryReserved() (uint64, error) {
+	if err := d.l.need(symMemory2); err != nil {
+		return 0, err
+	}
+	m, code := d.handle.GetMemoryInfo_v2()
+	if code == nvml.ERROR_ARGUMENT_VERSION_MISMATCH {
+		return 0, blank(names[symMemory2])
+	}
+	reserved, _, err := memory(names[symMemory2], code, m.Reserved, m.Total)
+	return reserved, err
+}
+
 func memory(call string, code nvml.Return, used, total uint64) (uint64, uint64, error) {
 	if err := check(call, code); err != nil {
 		return 0, 0, err

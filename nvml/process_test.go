@@ -57,7 +57,7 @@ func frozen(t *testing.T, path string) string {
 	return path
 }
 
-func pokeTool(t *testing.T) string {
+func pokeTool(t testing.TB) string {
 	t.Helper()
 	standin(t) // skips where there is no compiler
 	built.Lock()

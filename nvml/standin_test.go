@@ -40,6 +40,7 @@ var helpers = map[string]func(out *json.Encoder) error{
 	"hear":      helpHear,
 	"register":  helpRegister,
 	"run":       helpRun,
+	"once":      helpOnce,
 }
 
 var built struct {

@@ -45,11 +45,16 @@ func serve(t *testing.T, model, events string) (path string, stop func()) {
 
 func serveAt(t *testing.T, scenario *sim.Scenario, path string) func() {
 	t.Helper()
+	return serveWorld(t, sim.ServeConfig{Scenario: scenario, Path: path})
+}
+
+func serveWorld(t *testing.T, c sim.ServeConfig) func() {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- sim.Serve(ctx, sim.ServeConfig{Scenario: scenario, Path: path}) }()
+	go func() { ended <- sim.Serve(ctx, c) }()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
+		if _, err := os.Stat(c.Path); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {

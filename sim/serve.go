@@ -64,5 +64,6 @@ type ServeConfig struct {
 	Node     string        // "" takes the first
 	Path     string        // of the shared file, on a tmpfs; its folder must exist
 	Tick     time.Duration // 0 takes 25 ms
+	After    time.Duration // of the scenario that has passed when it is first shown
 	Log      *slog.Logger  // nil is silent
 }

@@ -26,6 +26,9 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if err != nil {
 		return err
 	}
+	for w.Elapsed() < c.After {
+		w.Step(defaultTick)
+	}
 	server, err := newServer(w, c, time.Now())
 	if err != nil {
 		return err

@@ -243,6 +243,14 @@ func (d *device) Memory() (used, total uint64, err error) {
 	return used, total, err
 }
 
+func (d *device) MemoryReserved() (bytes uint64, err error) {
+	err = d.value("nvmlDeviceGetMemoryInfo_v2", func(r *Reading) error {
+		bytes = r.Model.ReservedBytes
+		return nil
+	})
+	return bytes, err
+}
+
 func (d *device) Temperature() (celsius float64, err error) {
 	err = d.value("nvmlDeviceGetTemperature", func(r *Reading) error {
 		celsius = float64(r.CoreC)

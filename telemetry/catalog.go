@@ -180,6 +180,7 @@ var gpuRows = []Row{
 	{"gpu_throttle_seconds_total", "Time in which clocks were held down for the reason.", "seconds", Counter, PerGPU, Fast, FromNode, []string{"reason"}, AllArchs, 0, inf, micros, each(120, "throttle_seconds", ThrottleReasons...)},
 
 	{"gpu_memory_total_bytes", "Device memory.", "bytes", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 1 << 42, count, one(30, "memory_total_bytes")},
+	{"gpu_memory_reserved_bytes", "Device memory that the driver keeps for itself; neither used nor free.", "bytes", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 1 << 42, count, one(37, "memory_reserved_bytes")},
 	{"gpu_power_limit_watts", "Power limit in force.", "watts", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 3000, milli, one(31, "power_limit_watts")},
 	{"gpu_power_limit_min_watts", "Lowest power limit the device accepts.", "watts", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 3000, milli, one(32, "power_limit_min_watts")},
 	{"gpu_power_limit_default_watts", "Power limit after a driver load.", "watts", Gauge, PerGPU, Slow, FromNode, nil, AllArchs, 0, 3000, milli, one(33, "power_limit_default_watts")},

@@ -40,6 +40,7 @@ const (
 	GPUThrottleSecondsIdle           ID = 126
 	GPUThrottleSecondsOther          ID = 127
 	GPUMemoryTotalBytes              ID = 30
+	GPUMemoryReservedBytes           ID = 37
 	GPUPowerLimitWatts               ID = 31
 	GPUPowerLimitMinWatts            ID = 32
 	GPUPowerLimitDefaultWatts        ID = 33
@@ -273,6 +274,8 @@ func (g *GPU) Value(id ID) (float64, bool) {
 		return float64(g.GetThrottleSecondsOther()) * 1e-06, g.HasThrottleSecondsOther()
 	case GPUMemoryTotalBytes:
 		return float64(g.GetMemoryTotalBytes()), g.HasMemoryTotalBytes()
+	case GPUMemoryReservedBytes:
+		return float64(g.GetMemoryReservedBytes()), g.HasMemoryReservedBytes()
 	case GPUPowerLimitWatts:
 		return float64(g.GetPowerLimitWatts()) * 0.001, g.HasPowerLimitWatts()
 	case GPUPowerLimitMinWatts:
@@ -521,6 +524,12 @@ func (g *GPU) SetValue(id ID, v float64) bool {
 			g.SetMemoryTotalBytes(w)
 		}
 		return ok
+	case GPUMemoryReservedBytes:
+		w, ok := wire[uint64](v, 1)
+		if ok {
+			g.SetMemoryReservedBytes(w)
+		}
+		return ok
 	case GPUPowerLimitWatts:
 		w, ok := wire[uint32](v, 0.001)
 		if ok {
@@ -744,6 +753,8 @@ func (g *GPU) ClearValue(id ID) {
 		g.ClearThrottleSecondsOther()
 	case GPUMemoryTotalBytes:
 		g.ClearMemoryTotalBytes()
+	case GPUMemoryReservedBytes:
+		g.ClearMemoryReservedBytes()
 	case GPUPowerLimitWatts:
 		g.ClearPowerLimitWatts()
 	case GPUPowerLimitMinWatts:

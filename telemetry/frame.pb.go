@@ -882,6 +882,7 @@ type GPU struct {
 	xxx_hidden_ThrottleSecondsIdle           uint64                 `protobuf:"varint,126,opt,name=throttle_seconds_idle,json=throttleSecondsIdle,proto3,oneof"`
 	xxx_hidden_ThrottleSecondsOther          uint64                 `protobuf:"varint,127,opt,name=throttle_seconds_other,json=throttleSecondsOther,proto3,oneof"`
 	xxx_hidden_MemoryTotalBytes              uint64                 `protobuf:"varint,30,opt,name=memory_total_bytes,json=memoryTotalBytes,proto3,oneof"`
+	xxx_hidden_MemoryReservedBytes           uint64                 `protobuf:"varint,37,opt,name=memory_reserved_bytes,json=memoryReservedBytes,proto3,oneof"`
 	xxx_hidden_PowerLimitWatts               uint32                 `protobuf:"varint,31,opt,name=power_limit_watts,json=powerLimitWatts,proto3,oneof"`
 	xxx_hidden_PowerLimitMinWatts            uint32                 `protobuf:"varint,32,opt,name=power_limit_min_watts,json=powerLimitMinWatts,proto3,oneof"`
 	xxx_hidden_PowerLimitDefaultWatts        uint32                 `protobuf:"varint,33,opt,name=power_limit_default_watts,json=powerLimitDefaultWatts,proto3,oneof"`
@@ -1156,6 +1157,13 @@ func (x *GPU) GetThrottleSecondsOther() uint64 {
 func (x *GPU) GetMemoryTotalBytes() uint64 {
 	if x != nil {
 		return x.xxx_hidden_MemoryTotalBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetMemoryReservedBytes() uint64 {
+	if x != nil {
+		return x.xxx_hidden_MemoryReservedBytes
 	}
 	return 0
 }
@@ -1472,267 +1480,272 @@ func (x *GPU) GetLinkDownMask() uint64 {
 
 func (x *GPU) SetUtilizationRatio(v uint32) {
 	x.xxx_hidden_UtilizationRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 0, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 0, 74)
 }
 
 func (x *GPU) SetMemoryUtilizationRatio(v uint32) {
 	x.xxx_hidden_MemoryUtilizationRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 1, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 1, 74)
 }
 
 func (x *GPU) SetBusySeconds(v uint64) {
 	x.xxx_hidden_BusySeconds = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 2, 74)
 }
 
 func (x *GPU) SetMemoryUsedBytes(v uint64) {
 	x.xxx_hidden_MemoryUsedBytes = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 3, 74)
 }
 
 func (x *GPU) SetTemperatureCelsiusCore(v int32) {
 	x.xxx_hidden_TemperatureCelsiusCore = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 4, 74)
 }
 
 func (x *GPU) SetTemperatureCelsiusMemory(v int32) {
 	x.xxx_hidden_TemperatureCelsiusMemory = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 5, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 5, 74)
 }
 
 func (x *GPU) SetThermalHeadroomCelsius(v int32) {
 	x.xxx_hidden_ThermalHeadroomCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 6, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 6, 74)
 }
 
 func (x *GPU) SetPowerWatts(v uint32) {
 	x.xxx_hidden_PowerWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 7, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 7, 74)
 }
 
 func (x *GPU) SetClockHertzSm(v uint32) {
 	x.xxx_hidden_ClockHertzSm = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 8, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 8, 74)
 }
 
 func (x *GPU) SetClockHertzMemory(v uint32) {
 	x.xxx_hidden_ClockHertzMemory = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 9, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 9, 74)
 }
 
 func (x *GPU) SetClockHertzGraphics(v uint32) {
 	x.xxx_hidden_ClockHertzGraphics = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 10, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 10, 74)
 }
 
 func (x *GPU) SetClockHertzVideo(v uint32) {
 	x.xxx_hidden_ClockHertzVideo = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 11, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 11, 74)
 }
 
 func (x *GPU) SetThrottleActiveBits(v uint32) {
 	x.xxx_hidden_ThrottleActiveBits = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 12, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 12, 74)
 }
 
 func (x *GPU) SetEnergyJoules(v uint64) {
 	x.xxx_hidden_EnergyJoules = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 13, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 13, 74)
 }
 
 func (x *GPU) SetNvlinkTotalBytesTx(v uint64) {
 	x.xxx_hidden_NvlinkTotalBytesTx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 14, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 14, 74)
 }
 
 func (x *GPU) SetNvlinkTotalBytesRx(v uint64) {
 	x.xxx_hidden_NvlinkTotalBytesRx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 15, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 15, 74)
 }
 
 func (x *GPU) SetSmActiveRatio(v uint32) {
 	x.xxx_hidden_SmActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 16, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 16, 74)
 }
 
 func (x *GPU) SetTensorActiveRatio(v uint32) {
 	x.xxx_hidden_TensorActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 17, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 17, 74)
 }
 
 func (x *GPU) SetDramActiveRatio(v uint32) {
 	x.xxx_hidden_DramActiveRatio = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 18, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 18, 74)
 }
 
 func (x *GPU) SetUp(v uint32) {
 	x.xxx_hidden_Up = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 19, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 19, 74)
 }
 
 func (x *GPU) SetThrottleSecondsSwPower(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSwPower = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 20, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 20, 74)
 }
 
 func (x *GPU) SetThrottleSecondsSwThermal(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSwThermal = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 21, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 21, 74)
 }
 
 func (x *GPU) SetThrottleSecondsHwThermal(v uint64) {
 	x.xxx_hidden_ThrottleSecondsHwThermal = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 22, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 22, 74)
 }
 
 func (x *GPU) SetThrottleSecondsHwSlowdown(v uint64) {
 	x.xxx_hidden_ThrottleSecondsHwSlowdown = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 23, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 23, 74)
 }
 
 func (x *GPU) SetThrottleSecondsPowerBrake(v uint64) {
 	x.xxx_hidden_ThrottleSecondsPowerBrake = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 24, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 24, 74)
 }
 
 func (x *GPU) SetThrottleSecondsSyncBoost(v uint64) {
 	x.xxx_hidden_ThrottleSecondsSyncBoost = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 25, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 25, 74)
 }
 
 func (x *GPU) SetThrottleSecondsIdle(v uint64) {
 	x.xxx_hidden_ThrottleSecondsIdle = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 26, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 26, 74)
 }
 
 func (x *GPU) SetThrottleSecondsOther(v uint64) {
 	x.xxx_hidden_ThrottleSecondsOther = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 27, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 27, 74)
 }
 
 func (x *GPU) SetMemoryTotalBytes(v uint64) {
 	x.xxx_hidden_MemoryTotalBytes = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 28, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 28, 74)
+}
+
+func (x *GPU) SetMemoryReservedBytes(v uint64) {
+	x.xxx_hidden_MemoryReservedBytes = v
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 29, 74)
 }
 
 func (x *GPU) SetPowerLimitWatts(v uint32) {
 	x.xxx_hidden_PowerLimitWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 29, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 30, 74)
 }
 
 func (x *GPU) SetPowerLimitMinWatts(v uint32) {
 	x.xxx_hidden_PowerLimitMinWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 30, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 31, 74)
 }
 
 func (x *GPU) SetPowerLimitDefaultWatts(v uint32) {
 	x.xxx_hidden_PowerLimitDefaultWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[0]), 31, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 32, 74)
 }
 
 func (x *GPU) SetPowerLimitMaxWatts(v uint32) {
 	x.xxx_hidden_PowerLimitMaxWatts = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 32, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 33, 74)
 }
 
 func (x *GPU) SetSlowdownThresholdCelsius(v int32) {
 	x.xxx_hidden_SlowdownThresholdCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 33, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 34, 74)
 }
 
 func (x *GPU) SetSlowdownOffsetCelsius(v int32) {
 	x.xxx_hidden_SlowdownOffsetCelsius = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 34, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 35, 74)
 }
 
 func (x *GPU) SetFabricState(v uint32) {
 	x.xxx_hidden_FabricState = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 35, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 36, 74)
 }
 
 func (x *GPU) SetRecoveryAction(v uint32) {
 	x.xxx_hidden_RecoveryAction = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 36, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 37, 74)
 }
 
 func (x *GPU) SetNvlinkLinksExpected(v uint32) {
 	x.xxx_hidden_NvlinkLinksExpected = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 37, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 38, 74)
 }
 
 func (x *GPU) SetPcieReplays(v uint64) {
 	x.xxx_hidden_PcieReplays = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 38, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 39, 74)
 }
 
 func (x *GPU) SetPcieLinkWidth(v uint32) {
 	x.xxx_hidden_PcieLinkWidth = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 39, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 40, 74)
 }
 
 func (x *GPU) SetPcieLinkWidthMax(v uint32) {
 	x.xxx_hidden_PcieLinkWidthMax = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 40, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 41, 74)
 }
 
 func (x *GPU) SetPcieLinkGeneration(v uint32) {
 	x.xxx_hidden_PcieLinkGeneration = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 41, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 42, 74)
 }
 
 func (x *GPU) SetPcieLinkGenerationMax(v uint32) {
 	x.xxx_hidden_PcieLinkGenerationMax = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 42, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 43, 74)
 }
 
 func (x *GPU) SetPcieBytesTx(v uint64) {
 	x.xxx_hidden_PcieBytesTx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 43, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 44, 74)
 }
 
 func (x *GPU) SetPcieBytesRx(v uint64) {
 	x.xxx_hidden_PcieBytesRx = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 44, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 45, 74)
 }
 
 func (x *GPU) SetEccErrorsCorrectedVolatile(v uint64) {
 	x.xxx_hidden_EccErrorsCorrectedVolatile = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 45, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 46, 74)
 }
 
 func (x *GPU) SetEccErrorsCorrectedAggregate(v uint64) {
 	x.xxx_hidden_EccErrorsCorrectedAggregate = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 46, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 47, 74)
 }
 
 func (x *GPU) SetEccErrorsUncorrectedVolatile(v uint64) {
 	x.xxx_hidden_EccErrorsUncorrectedVolatile = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 47, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 48, 74)
 }
 
 func (x *GPU) SetEccErrorsUncorrectedAggregate(v uint64) {
 	x.xxx_hidden_EccErrorsUncorrectedAggregate = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 48, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 49, 74)
 }
 
 func (x *GPU) SetRowRemapPending(v uint32) {
 	x.xxx_hidden_RowRemapPending = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 49, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 50, 74)
 }
 
 func (x *GPU) SetRowRemapFailed(v uint32) {
 	x.xxx_hidden_RowRemapFailed = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 50, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 51, 74)
 }
 
 func (x *GPU) SetRowRemapCorrectable(v uint64) {
 	x.xxx_hidden_RowRemapCorrectable = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 51, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 52, 74)
 }
 
 func (x *GPU) SetRowRemapUncorrectable(v uint64) {
 	x.xxx_hidden_RowRemapUncorrectable = v
-	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 52, 73)
+	protoimpl.X.SetPresent(&(x.XXX_presence[1]), 53, 74)
 }
 
 func (x *GPU) SetNvlinkBytesTx(v []uint64) {
@@ -2018,172 +2031,179 @@ func (x *GPU) HasMemoryTotalBytes() bool {
 	return protoimpl.X.Present(&(x.XXX_presence[0]), 28)
 }
 
-func (x *GPU) HasPowerLimitWatts() bool {
+func (x *GPU) HasMemoryReservedBytes() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[0]), 29)
 }
 
-func (x *GPU) HasPowerLimitMinWatts() bool {
+func (x *GPU) HasPowerLimitWatts() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[0]), 30)
 }
 
-func (x *GPU) HasPowerLimitDefaultWatts() bool {
+func (x *GPU) HasPowerLimitMinWatts() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[0]), 31)
 }
 
-func (x *GPU) HasPowerLimitMaxWatts() bool {
+func (x *GPU) HasPowerLimitDefaultWatts() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 32)
 }
 
-func (x *GPU) HasSlowdownThresholdCelsius() bool {
+func (x *GPU) HasPowerLimitMaxWatts() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 33)
 }
 
-func (x *GPU) HasSlowdownOffsetCelsius() bool {
+func (x *GPU) HasSlowdownThresholdCelsius() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 34)
 }
 
-func (x *GPU) HasFabricState() bool {
+func (x *GPU) HasSlowdownOffsetCelsius() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 35)
 }
 
-func (x *GPU) HasRecoveryAction() bool {
+func (x *GPU) HasFabricState() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 36)
 }
 
-func (x *GPU) HasNvlinkLinksExpected() bool {
+func (x *GPU) HasRecoveryAction() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 37)
 }
 
-func (x *GPU) HasPcieReplays() bool {
+func (x *GPU) HasNvlinkLinksExpected() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 38)
 }
 
-func (x *GPU) HasPcieLinkWidth() bool {
+func (x *GPU) HasPcieReplays() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 39)
 }
 
-func (x *GPU) HasPcieLinkWidthMax() bool {
+func (x *GPU) HasPcieLinkWidth() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 40)
 }
 
-func (x *GPU) HasPcieLinkGeneration() bool {
+func (x *GPU) HasPcieLinkWidthMax() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 41)
 }
 
-func (x *GPU) HasPcieLinkGenerationMax() bool {
+func (x *GPU) HasPcieLinkGeneration() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 42)
 }
 
-func (x *GPU) HasPcieBytesTx() bool {
+func (x *GPU) HasPcieLinkGenerationMax() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 43)
 }
 
-func (x *GPU) HasPcieBytesRx() bool {
+func (x *GPU) HasPcieBytesTx() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 44)
 }
 
-func (x *GPU) HasEccErrorsCorrectedVolatile() bool {
+func (x *GPU) HasPcieBytesRx() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 45)
 }
 
-func (x *GPU) HasEccErrorsCorrectedAggregate() bool {
+func (x *GPU) HasEccErrorsCorrectedVolatile() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 46)
 }
 
-func (x *GPU) HasEccErrorsUncorrectedVolatile() bool {
+func (x *GPU) HasEccErrorsCorrectedAggregate() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 47)
 }
 
-func (x *GPU) HasEccErrorsUncorrectedAggregate() bool {
+func (x *GPU) HasEccErrorsUncorrectedVolatile() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 48)
 }
 
-func (x *GPU) HasRowRemapPending() bool {
+func (x *GPU) HasEccErrorsUncorrectedAggregate() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 49)
 }
 
-func (x *GPU) HasRowRemapFailed() bool {
+func (x *GPU) HasRowRemapPending() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 50)
 }
 
-func (x *GPU) HasRowRemapCorrectable() bool {
+func (x *GPU) HasRowRemapFailed() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 51)
 }
 
-func (x *GPU) HasRowRemapUncorrectable() bool {
+func (x *GPU) HasRowRemapCorrectable() bool {
 	if x == nil {
 		return false
 	}
 	return protoimpl.X.Present(&(x.XXX_presence[1]), 52)
+}
+
+func (x *GPU) HasRowRemapUncorrectable() bool {
+	if x == nil {
+		return false
+	}
+	return protoimpl.X.Present(&(x.XXX_presence[1]), 53)
 }
 
 func (x *GPU) HasDescription() bool {
@@ -2345,123 +2365,128 @@ func (x *GPU) ClearMemoryTotalBytes() {
 	x.xxx_hidden_MemoryTotalBytes = 0
 }
 
-func (x *GPU) ClearPowerLimitWatts() {
+func (x *GPU) ClearMemoryReservedBytes() {
 	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 29)
+	x.xxx_hidden_MemoryReservedBytes = 0
+}
+
+func (x *GPU) ClearPowerLimitWatts() {
+	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 30)
 	x.xxx_hidden_PowerLimitWatts = 0
 }
 
 func (x *GPU) ClearPowerLimitMinWatts() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 30)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 31)
 	x.xxx_hidden_PowerLimitMinWatts = 0
 }
 
 func (x *GPU) ClearPowerLimitDefaultWatts() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[0]), 31)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 32)
 	x.xxx_hidden_PowerLimitDefaultWatts = 0
 }
 
 func (x *GPU) ClearPowerLimitMaxWatts() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 32)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 33)
 	x.xxx_hidden_PowerLimitMaxWatts = 0
 }
 
 func (x *GPU) ClearSlowdownThresholdCelsius() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 33)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 34)
 	x.xxx_hidden_SlowdownThresholdCelsius = 0
 }
 
 func (x *GPU) ClearSlowdownOffsetCelsius() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 34)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 35)
 	x.xxx_hidden_SlowdownOffsetCelsius = 0
 }
 
 func (x *GPU) ClearFabricState() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 35)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 36)
 	x.xxx_hidden_FabricState = 0
 }
 
 func (x *GPU) ClearRecoveryAction() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 36)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 37)
 	x.xxx_hidden_RecoveryAction = 0
 }
 
 func (x *GPU) ClearNvlinkLinksExpected() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 37)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 38)
 	x.xxx_hidden_NvlinkLinksExpected = 0
 }
 
 func (x *GPU) ClearPcieReplays() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 38)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 39)
 	x.xxx_hidden_PcieReplays = 0
 }
 
 func (x *GPU) ClearPcieLinkWidth() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 39)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 40)
 	x.xxx_hidden_PcieLinkWidth = 0
 }
 
 func (x *GPU) ClearPcieLinkWidthMax() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 40)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 41)
 	x.xxx_hidden_PcieLinkWidthMax = 0
 }
 
 func (x *GPU) ClearPcieLinkGeneration() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 41)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 42)
 	x.xxx_hidden_PcieLinkGeneration = 0
 }
 
 func (x *GPU) ClearPcieLinkGenerationMax() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 42)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 43)
 	x.xxx_hidden_PcieLinkGenerationMax = 0
 }
 
 func (x *GPU) ClearPcieBytesTx() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 43)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 44)
 	x.xxx_hidden_PcieBytesTx = 0
 }
 
 func (x *GPU) ClearPcieBytesRx() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 44)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 45)
 	x.xxx_hidden_PcieBytesRx = 0
 }
 
 func (x *GPU) ClearEccErrorsCorrectedVolatile() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 45)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 46)
 	x.xxx_hidden_EccErrorsCorrectedVolatile = 0
 }
 
 func (x *GPU) ClearEccErrorsCorrectedAggregate() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 46)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 47)
 	x.xxx_hidden_EccErrorsCorrectedAggregate = 0
 }
 
 func (x *GPU) ClearEccErrorsUncorrectedVolatile() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 47)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 48)
 	x.xxx_hidden_EccErrorsUncorrectedVolatile = 0
 }
 
 func (x *GPU) ClearEccErrorsUncorrectedAggregate() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 48)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 49)
 	x.xxx_hidden_EccErrorsUncorrectedAggregate = 0
 }
 
 func (x *GPU) ClearRowRemapPending() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 49)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 50)
 	x.xxx_hidden_RowRemapPending = 0
 }
 
 func (x *GPU) ClearRowRemapFailed() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 50)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 51)
 	x.xxx_hidden_RowRemapFailed = 0
 }
 
 func (x *GPU) ClearRowRemapCorrectable() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 51)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 52)
 	x.xxx_hidden_RowRemapCorrectable = 0
 }
 
 func (x *GPU) ClearRowRemapUncorrectable() {
-	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 52)
+	protoimpl.X.ClearPresent(&(x.XXX_presence[1]), 53)
 	x.xxx_hidden_RowRemapUncorrectable = 0
 }
 
@@ -2506,6 +2531,7 @@ type GPU_builder struct {
 	ThrottleSecondsIdle           *uint64
 	ThrottleSecondsOther          *uint64
 	MemoryTotalBytes              *uint64
+	MemoryReservedBytes           *uint64
 	PowerLimitWatts               *uint32
 	PowerLimitMinWatts            *uint32
 	PowerLimitDefaultWatts        *uint32
@@ -2561,215 +2587,219 @@ func (b0 GPU_builder) Build() *GPU {
 	b, x := &b0, m0
 	_, _ = b, x
 	if b.UtilizationRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 0, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 0, 74)
 		x.xxx_hidden_UtilizationRatio = *b.UtilizationRatio
 	}
 	if b.MemoryUtilizationRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 1, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 1, 74)
 		x.xxx_hidden_MemoryUtilizationRatio = *b.MemoryUtilizationRatio
 	}
 	if b.BusySeconds != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 2, 74)
 		x.xxx_hidden_BusySeconds = *b.BusySeconds
 	}
 	if b.MemoryUsedBytes != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 3, 74)
 		x.xxx_hidden_MemoryUsedBytes = *b.MemoryUsedBytes
 	}
 	if b.TemperatureCelsiusCore != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 4, 74)
 		x.xxx_hidden_TemperatureCelsiusCore = *b.TemperatureCelsiusCore
 	}
 	if b.TemperatureCelsiusMemory != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 5, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 5, 74)
 		x.xxx_hidden_TemperatureCelsiusMemory = *b.TemperatureCelsiusMemory
 	}
 	if b.ThermalHeadroomCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 6, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 6, 74)
 		x.xxx_hidden_ThermalHeadroomCelsius = *b.ThermalHeadroomCelsius
 	}
 	if b.PowerWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 7, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 7, 74)
 		x.xxx_hidden_PowerWatts = *b.PowerWatts
 	}
 	if b.ClockHertzSm != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 8, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 8, 74)
 		x.xxx_hidden_ClockHertzSm = *b.ClockHertzSm
 	}
 	if b.ClockHertzMemory != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 9, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 9, 74)
 		x.xxx_hidden_ClockHertzMemory = *b.ClockHertzMemory
 	}
 	if b.ClockHertzGraphics != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 10, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 10, 74)
 		x.xxx_hidden_ClockHertzGraphics = *b.ClockHertzGraphics
 	}
 	if b.ClockHertzVideo != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 11, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 11, 74)
 		x.xxx_hidden_ClockHertzVideo = *b.ClockHertzVideo
 	}
 	if b.ThrottleActiveBits != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 12, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 12, 74)
 		x.xxx_hidden_ThrottleActiveBits = *b.ThrottleActiveBits
 	}
 	if b.EnergyJoules != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 13, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 13, 74)
 		x.xxx_hidden_EnergyJoules = *b.EnergyJoules
 	}
 	if b.NvlinkTotalBytesTx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 14, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 14, 74)
 		x.xxx_hidden_NvlinkTotalBytesTx = *b.NvlinkTotalBytesTx
 	}
 	if b.NvlinkTotalBytesRx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 15, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 15, 74)
 		x.xxx_hidden_NvlinkTotalBytesRx = *b.NvlinkTotalBytesRx
 	}
 	if b.SmActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 16, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 16, 74)
 		x.xxx_hidden_SmActiveRatio = *b.SmActiveRatio
 	}
 	if b.TensorActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 17, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 17, 74)
 		x.xxx_hidden_TensorActiveRatio = *b.TensorActiveRatio
 	}
 	if b.DramActiveRatio != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 18, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 18, 74)
 		x.xxx_hidden_DramActiveRatio = *b.DramActiveRatio
 	}
 	if b.Up != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 19, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 19, 74)
 		x.xxx_hidden_Up = *b.Up
 	}
 	if b.ThrottleSecondsSwPower != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 20, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 20, 74)
 		x.xxx_hidden_ThrottleSecondsSwPower = *b.ThrottleSecondsSwPower
 	}
 	if b.ThrottleSecondsSwThermal != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 21, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 21, 74)
 		x.xxx_hidden_ThrottleSecondsSwThermal = *b.ThrottleSecondsSwThermal
 	}
 	if b.ThrottleSecondsHwThermal != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 22, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 22, 74)
 		x.xxx_hidden_ThrottleSecondsHwThermal = *b.ThrottleSecondsHwThermal
 	}
 	if b.ThrottleSecondsHwSlowdown != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 23, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 23, 74)
 		x.xxx_hidden_ThrottleSecondsHwSlowdown = *b.ThrottleSecondsHwSlowdown
 	}
 	if b.ThrottleSecondsPowerBrake != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 24, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 24, 74)
 		x.xxx_hidden_ThrottleSecondsPowerBrake = *b.ThrottleSecondsPowerBrake
 	}
 	if b.ThrottleSecondsSyncBoost != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 25, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 25, 74)
 		x.xxx_hidden_ThrottleSecondsSyncBoost = *b.ThrottleSecondsSyncBoost
 	}
 	if b.ThrottleSecondsIdle != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 26, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 26, 74)
 		x.xxx_hidden_ThrottleSecondsIdle = *b.ThrottleSecondsIdle
 	}
 	if b.ThrottleSecondsOther != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 27, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 27, 74)
 		x.xxx_hidden_ThrottleSecondsOther = *b.ThrottleSecondsOther
 	}
 	if b.MemoryTotalBytes != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 28, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 28, 74)
 		x.xxx_hidden_MemoryTotalBytes = *b.MemoryTotalBytes
 	}
+	if b.MemoryReservedBytes != nil {
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 29, 74)
+		x.xxx_hidden_MemoryReservedBytes = *b.MemoryReservedBytes
+	}
 	if b.PowerLimitWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 29, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 30, 74)
 		x.xxx_hidden_PowerLimitWatts = *b.PowerLimitWatts
 	}
 	if b.PowerLimitMinWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 30, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 31, 74)
 		x.xxx_hidden_PowerLimitMinWatts = *b.PowerLimitMinWatts
 	}
 	if b.PowerLimitDefaultWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[0]), 31, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 32, 74)
 		x.xxx_hidden_PowerLimitDefaultWatts = *b.PowerLimitDefaultWatts
 	}
 	if b.PowerLimitMaxWatts != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 32, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 33, 74)
 		x.xxx_hidden_PowerLimitMaxWatts = *b.PowerLimitMaxWatts
 	}
 	if b.SlowdownThresholdCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 33, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 34, 74)
 		x.xxx_hidden_SlowdownThresholdCelsius = *b.SlowdownThresholdCelsius
 	}
 	if b.SlowdownOffsetCelsius != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 34, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 35, 74)
 		x.xxx_hidden_SlowdownOffsetCelsius = *b.SlowdownOffsetCelsius
 	}
 	if b.FabricState != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 35, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 36, 74)
 		x.xxx_hidden_FabricState = *b.FabricState
 	}
 	if b.RecoveryAction != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 36, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 37, 74)
 		x.xxx_hidden_RecoveryAction = *b.RecoveryAction
 	}
 	if b.NvlinkLinksExpected != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 37, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 38, 74)
 		x.xxx_hidden_NvlinkLinksExpected = *b.NvlinkLinksExpected
 	}
 	if b.PcieReplays != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 38, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 39, 74)
 		x.xxx_hidden_PcieReplays = *b.PcieReplays
 	}
 	if b.PcieLinkWidth != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 39, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 40, 74)
 		x.xxx_hidden_PcieLinkWidth = *b.PcieLinkWidth
 	}
 	if b.PcieLinkWidthMax != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 40, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 41, 74)
 		x.xxx_hidden_PcieLinkWidthMax = *b.PcieLinkWidthMax
 	}
 	if b.PcieLinkGeneration != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 41, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 42, 74)
 		x.xxx_hidden_PcieLinkGeneration = *b.PcieLinkGeneration
 	}
 	if b.PcieLinkGenerationMax != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 42, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 43, 74)
 		x.xxx_hidden_PcieLinkGenerationMax = *b.PcieLinkGenerationMax
 	}
 	if b.PcieBytesTx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 43, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 44, 74)
 		x.xxx_hidden_PcieBytesTx = *b.PcieBytesTx
 	}
 	if b.PcieBytesRx != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 44, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 45, 74)
 		x.xxx_hidden_PcieBytesRx = *b.PcieBytesRx
 	}
 	if b.EccErrorsCorrectedVolatile != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 45, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 46, 74)
 		x.xxx_hidden_EccErrorsCorrectedVolatile = *b.EccErrorsCorrectedVolatile
 	}
 	if b.EccErrorsCorrectedAggregate != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 46, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 47, 74)
 		x.xxx_hidden_EccErrorsCorrectedAggregate = *b.EccErrorsCorrectedAggregate
 	}
 	if b.EccErrorsUncorrectedVolatile != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 47, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 48, 74)
 		x.xxx_hidden_EccErrorsUncorrectedVolatile = *b.EccErrorsUncorrectedVolatile
 	}
 	if b.EccErrorsUncorrectedAggregate != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 48, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 49, 74)
 		x.xxx_hidden_EccErrorsUncorrectedAggregate = *b.EccErrorsUncorrectedAggregate
 	}
 	if b.RowRemapPending != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 49, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 50, 74)
 		x.xxx_hidden_RowRemapPending = *b.RowRemapPending
 	}
 	if b.RowRemapFailed != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 50, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 51, 74)
 		x.xxx_hidden_RowRemapFailed = *b.RowRemapFailed
 	}
 	if b.RowRemapCorrectable != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 51, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 52, 74)
 		x.xxx_hidden_RowRemapCorrectable = *b.RowRemapCorrectable
 	}
 	if b.RowRemapUncorrectable != nil {
-		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 52, 73)
+		protoimpl.X.SetPresentNonAtomic(&(x.XXX_presence[1]), 53, 74)
 		x.xxx_hidden_RowRemapUncorrectable = *b.RowRemapUncorrectable
 	}
 	x.xxx_hidden_NvlinkBytesTx = b.NvlinkBytesTx
@@ -2844,7 +2874,7 @@ const file_frame_proto_rawDesc = "" +
 	"\x03_gi\"5\n" +
 	"\bHungCall\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\tR\x04call\x12\x15\n" +
-	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xd7'\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xaa(\n" +
 	"\x03GPU\x120\n" +
 	"\x11utilization_ratio\x18\x01 \x01(\rH\x00R\x10utilizationRatio\x88\x01\x01\x12=\n" +
 	"\x18memory_utilization_ratio\x18\x02 \x01(\rH\x01R\x16memoryUtilizationRatio\x88\x01\x01\x12&\n" +
@@ -2877,31 +2907,32 @@ const file_frame_proto_rawDesc = "" +
 	"\x1bthrottle_seconds_sync_boost\x18} \x01(\x04H\x19R\x18throttleSecondsSyncBoost\x88\x01\x01\x127\n" +
 	"\x15throttle_seconds_idle\x18~ \x01(\x04H\x1aR\x13throttleSecondsIdle\x88\x01\x01\x129\n" +
 	"\x16throttle_seconds_other\x18\x7f \x01(\x04H\x1bR\x14throttleSecondsOther\x88\x01\x01\x121\n" +
-	"\x12memory_total_bytes\x18\x1e \x01(\x04H\x1cR\x10memoryTotalBytes\x88\x01\x01\x12/\n" +
-	"\x11power_limit_watts\x18\x1f \x01(\rH\x1dR\x0fpowerLimitWatts\x88\x01\x01\x126\n" +
-	"\x15power_limit_min_watts\x18  \x01(\rH\x1eR\x12powerLimitMinWatts\x88\x01\x01\x12>\n" +
-	"\x19power_limit_default_watts\x18! \x01(\rH\x1fR\x16powerLimitDefaultWatts\x88\x01\x01\x126\n" +
-	"\x15power_limit_max_watts\x18\" \x01(\rH R\x12powerLimitMaxWatts\x88\x01\x01\x12A\n" +
-	"\x1aslowdown_threshold_celsius\x18# \x01(\x11H!R\x18slowdownThresholdCelsius\x88\x01\x01\x12;\n" +
-	"\x17slowdown_offset_celsius\x18$ \x01(\x11H\"R\x15slowdownOffsetCelsius\x88\x01\x01\x12&\n" +
-	"\ffabric_state\x18( \x01(\rH#R\vfabricState\x88\x01\x01\x12,\n" +
-	"\x0frecovery_action\x18) \x01(\rH$R\x0erecoveryAction\x88\x01\x01\x127\n" +
-	"\x15nvlink_links_expected\x18* \x01(\rH%R\x13nvlinkLinksExpected\x88\x01\x01\x12&\n" +
-	"\fpcie_replays\x182 \x01(\x04H&R\vpcieReplays\x88\x01\x01\x12+\n" +
-	"\x0fpcie_link_width\x183 \x01(\rH'R\rpcieLinkWidth\x88\x01\x01\x122\n" +
-	"\x13pcie_link_width_max\x184 \x01(\rH(R\x10pcieLinkWidthMax\x88\x01\x01\x125\n" +
-	"\x14pcie_link_generation\x185 \x01(\rH)R\x12pcieLinkGeneration\x88\x01\x01\x12<\n" +
-	"\x18pcie_link_generation_max\x186 \x01(\rH*R\x15pcieLinkGenerationMax\x88\x01\x01\x12'\n" +
-	"\rpcie_bytes_tx\x187 \x01(\x04H+R\vpcieBytesTx\x88\x01\x01\x12'\n" +
-	"\rpcie_bytes_rx\x188 \x01(\x04H,R\vpcieBytesRx\x88\x01\x01\x12F\n" +
-	"\x1decc_errors_corrected_volatile\x18< \x01(\x04H-R\x1aeccErrorsCorrectedVolatile\x88\x01\x01\x12H\n" +
-	"\x1eecc_errors_corrected_aggregate\x18= \x01(\x04H.R\x1beccErrorsCorrectedAggregate\x88\x01\x01\x12J\n" +
-	"\x1fecc_errors_uncorrected_volatile\x18> \x01(\x04H/R\x1ceccErrorsUncorrectedVolatile\x88\x01\x01\x12L\n" +
-	" ecc_errors_uncorrected_aggregate\x18? \x01(\x04H0R\x1deccErrorsUncorrectedAggregate\x88\x01\x01\x12/\n" +
-	"\x11row_remap_pending\x18@ \x01(\rH1R\x0frowRemapPending\x88\x01\x01\x12-\n" +
-	"\x10row_remap_failed\x18A \x01(\rH2R\x0erowRemapFailed\x88\x01\x01\x127\n" +
-	"\x15row_remap_correctable\x18B \x01(\x04H3R\x13rowRemapCorrectable\x88\x01\x01\x12;\n" +
-	"\x17row_remap_uncorrectable\x18C \x01(\x04H4R\x15rowRemapUncorrectable\x88\x01\x01\x12'\n" +
+	"\x12memory_total_bytes\x18\x1e \x01(\x04H\x1cR\x10memoryTotalBytes\x88\x01\x01\x127\n" +
+	"\x15memory_reserved_bytes\x18% \x01(\x04H\x1dR\x13memoryReservedBytes\x88\x01\x01\x12/\n" +
+	"\x11power_limit_watts\x18\x1f \x01(\rH\x1eR\x0fpowerLimitWatts\x88\x01\x01\x126\n" +
+	"\x15power_limit_min_watts\x18  \x01(\rH\x1fR\x12powerLimitMinWatts\x88\x01\x01\x12>\n" +
+	"\x19power_limit_default_watts\x18! \x01(\rH R\x16powerLimitDefaultWatts\x88\x01\x01\x126\n" +
+	"\x15power_limit_max_watts\x18\" \x01(\rH!R\x12powerLimitMaxWatts\x88\x01\x01\x12A\n" +
+	"\x1aslowdown_threshold_celsius\x18# \x01(\x11H\"R\x18slowdownThresholdCelsius\x88\x01\x01\x12;\n" +
+	"\x17slowdown_offset_celsius\x18$ \x01(\x11H#R\x15slowdownOffsetCelsius\x88\x01\x01\x12&\n" +
+	"\ffabric_state\x18( \x01(\rH$R\vfabricState\x88\x01\x01\x12,\n" +
+	"\x0frecovery_action\x18) \x01(\rH%R\x0erecoveryAction\x88\x01\x01\x127\n" +
+	"\x15nvlink_links_expected\x18* \x01(\rH&R\x13nvlinkLinksExpected\x88\x01\x01\x12&\n" +
+	"\fpcie_replays\x182 \x01(\x04H'R\vpcieReplays\x88\x01\x01\x12+\n" +
+	"\x0fpcie_link_width\x183 \x01(\rH(R\rpcieLinkWidth\x88\x01\x01\x122\n" +
+	"\x13pcie_link_width_max\x184 \x01(\rH)R\x10pcieLinkWidthMax\x88\x01\x01\x125\n" +
+	"\x14pcie_link_generation\x185 \x01(\rH*R\x12pcieLinkGeneration\x88\x01\x01\x12<\n" +
+	"\x18pcie_link_generation_max\x186 \x01(\rH+R\x15pcieLinkGenerationMax\x88\x01\x01\x12'\n" +
+	"\rpcie_bytes_tx\x187 \x01(\x04H,R\vpcieBytesTx\x88\x01\x01\x12'\n" +
+	"\rpcie_bytes_rx\x188 \x01(\x04H-R\vpcieBytesRx\x88\x01\x01\x12F\n" +
+	"\x1decc_errors_corrected_volatile\x18< \x01(\x04H.R\x1aeccErrorsCorrectedVolatile\x88\x01\x01\x12H\n" +
+	"\x1eecc_errors_corrected_aggregate\x18= \x01(\x04H/R\x1beccErrorsCorrectedAggregate\x88\x01\x01\x12J\n" +
+	"\x1fecc_errors_uncorrected_volatile\x18> \x01(\x04H0R\x1ceccErrorsUncorrectedVolatile\x88\x01\x01\x12L\n" +
+	" ecc_errors_uncorrected_aggregate\x18? \x01(\x04H1R\x1deccErrorsUncorrectedAggregate\x88\x01\x01\x12/\n" +
+	"\x11row_remap_pending\x18@ \x01(\rH2R\x0frowRemapPending\x88\x01\x01\x12-\n" +
+	"\x10row_remap_failed\x18A \x01(\rH3R\x0erowRemapFailed\x88\x01\x01\x127\n" +
+	"\x15row_remap_correctable\x18B \x01(\x04H4R\x13rowRemapCorrectable\x88\x01\x01\x12;\n" +
+	"\x17row_remap_uncorrectable\x18C \x01(\x04H5R\x15rowRemapUncorrectable\x88\x01\x01\x12'\n" +
 	"\x0fnvlink_bytes_tx\x18\xc8\x01 \x03(\x04R\rnvlinkBytesTx\x12'\n" +
 	"\x0fnvlink_bytes_rx\x18\xc9\x01 \x03(\x04R\rnvlinkBytesRx\x124\n" +
 	"\x16nvlink_errors_crc_flit\x18\xca\x01 \x03(\x04R\x13nvlinkErrorsCrcFlit\x124\n" +
@@ -2953,7 +2984,8 @@ const file_frame_proto_rawDesc = "" +
 	"\x1c_throttle_seconds_sync_boostB\x18\n" +
 	"\x16_throttle_seconds_idleB\x19\n" +
 	"\x17_throttle_seconds_otherB\x15\n" +
-	"\x13_memory_total_bytesB\x14\n" +
+	"\x13_memory_total_bytesB\x18\n" +
+	"\x16_memory_reserved_bytesB\x14\n" +
 	"\x12_power_limit_wattsB\x18\n" +
 	"\x16_power_limit_min_wattsB\x1c\n" +
 	"\x1a_power_limit_default_wattsB\x18\n" +

@@ -80,7 +80,8 @@ func exporterOptions(cfg *config.Exporter, m *attribution.Attribution, log *slog
 		Node: cfg.Node, Cluster: cfg.Cluster, Period: time.Duration(cfg.Tick),
 		Source:  nvml.New(nvml.WithLibraryPath(cfg.Library)),
 		Members: m, Samples: []exporter.SampleSource{m},
-		Log: log,
+		Compat: cfg.MetricsCompat,
+		Log:    log,
 	}
 }
 

@@ -52,6 +52,7 @@ func exportCommand() *cobra.Command {
 	name := c.Flags().String("node", "", "this node's name; the host name by default")
 	listen := c.Flags().String("listen", "", "address of /metrics; 127.0.0.1:9836 by default")
 	url := c.Flags().String("nats", "", "bus, such as nats://127.0.0.1:4222")
+	compat := c.Flags().String("metrics.compat", "", "dcgm: serve the families of dcgm-exporter's default counter file too")
 	once := c.Flags().Bool("once", false, "read one time, print, and end")
 	execd := c.Flags().Bool("execd", false, "for Telegraf's inputs.execd: write all values for each line read")
 	output := c.Flags().StringP("output", "o", "prom", "with --once: prom or json")
@@ -70,6 +71,7 @@ func exportCommand() *cobra.Command {
 		set(c, "node", &cfg.Node, *name)
 		set(c, "listen", &cfg.Listen, *listen)
 		set(c, "nats", &cfg.NATS.URL, *url)
+		set(c, "metrics.compat", &cfg.MetricsCompat, *compat)
 		if err := cfg.Validate(); err != nil {
 			return command.Usagef("%w", err)
 		}

@@ -54,6 +54,7 @@ func TestExitCodes(t *testing.T) {
 		{"export x", 2, "no arguments"},
 		{"export --nosuch", 2, "unknown flag"},
 		{"export --once -o x", 2, "prom or json"},
+		{"export --metrics.compat nvidia", 2, "want dcgm or nothing"},
 		{"export --log-level x", 2, "debug, info, warn or error"},
 		{"export --listen nonsense", 2, "want host:port"},
 		{"export -c " + absent + " --node=", 2, "name is empty"},

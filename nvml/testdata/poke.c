@@ -6,6 +6,7 @@
  *   poke FILE link GPU KIND LINK VALUE
  *   poke FILE event GPU TYPE DATA INSTANCE
  *   poke FILE world FIELD VALUE
+ *   poke FILE layout               prints where the fields are: name, place, size
  */
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -54,7 +55,10 @@ static const struct {
 	FIELD(remapped_correctable), FIELD(remapped_uncorrectable),
 	FIELD(remap_pending), FIELD(remap_failed), FIELD(recovery_action),
 	FIELD(fabric_state), FIELD(nvlink_down), FIELD(pcie_replays),
-	FIELD(pcie_generation), FIELD(pcie_width),
+	FIELD(pcie_generation), FIELD(pcie_width), FIELD(energy_mj),
+	FIELD(throttle_ns), FIELD(pcie_tx_bytes), FIELD(pcie_rx_bytes),
+	FIELD(nvlink_tx_bytes), FIELD(nvlink_rx_bytes), FIELD(nvlink_errors),
+	FIELD(forced_code), FIELD(blank),
 };
 
 static int set(struct ek_world *world, char **arg)
@@ -114,6 +118,16 @@ static int of_world(struct ek_world *world, char **arg)
 	return 0;
 }
 
+/* Of the first device; the next lies a stride further. */
+static int layout(void)
+{
+	printf("heartbeat %zu 8\n", offsetof(struct ek_world, heartbeat_us));
+	printf("stride %zu 8\n", sizeof(struct ek_device));
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+		printf("%s %zu %zu\n", fields[i].name, offsetof(struct ek_world, device) + fields[i].at, fields[i].size);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct ek_world *world;
@@ -139,6 +153,8 @@ int main(int argc, char **argv)
 		return event(world, argv + 3);
 	if (strcmp(argv[2], "world") == 0 && argc == 5)
 		return of_world(world, argv + 3);
+	if (strcmp(argv[2], "layout") == 0 && argc == 3)
+		return layout();
 	fprintf(stderr, "poke: what is %s?\n", argv[2]);
 	return 2;
 }

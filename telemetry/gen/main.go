@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bufbuild/protocompile"
@@ -376,6 +377,25 @@ func metricsDoc() []byte {
 			id = fmt.Sprintf("%d–%d", r.Series[0].ID, r.Series[n-1].ID)
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s | %s | %s | %s | %g … %g | %s |\n", id, r.Name, r.Type, r.Unit, strings.Join(r.Labels, ", "), r.Per, r.Rate, r.Origin, r.Min, r.Max, r.Help)
+	}
+	fmt.Fprintf(&b, "\n## Compatible with dcgm-exporter\n\nWith `--metrics.compat=dcgm` the node exporter also serves these families of the default counter file of dcgm-exporter %s, with the labels `gpu, UUID, pci_bus_id, device, modelName, Hostname, DCGM_FI_DRIVER_VERSION`, and `err_code, err_msg` on the Xid. A value that a device does not have has no series.\n\n", telemetry.DCGMVersion)
+	b.WriteString("| family | type | from | meaning |\n|---|---|---|---|\n")
+	for _, d := range telemetry.DCGMFamilies {
+		var from []string
+		ids, _ := d.Series()
+		for _, id := range ids {
+			for _, r := range telemetry.Catalog {
+				name := "`" + r.Name + "`"
+				if slices.ContainsFunc(r.Series, func(s telemetry.Series) bool { return s.ID == id }) && !slices.Contains(from, name) {
+					from = append(from, name)
+				}
+			}
+		}
+		source := strings.Join(from, ", ")
+		if d.Lacks != "" {
+			source = "not served: " + d.Lacks
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, source, d.Help)
 	}
 	return b.Bytes()
 }
