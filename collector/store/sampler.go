@@ -45,11 +45,10 @@ type sampler struct {
 
 	round   uint64
 	opening int // of the database that the refs are of
-	series  map[string]*kept
+	series  map[labels.Labels]*kept
 	// by finds a series of the source that keeps its metrics between rounds, the
 	// fleet's, without looking at its labels.
 	by    map[*dto.Metric]*kept
-	key   []byte
 	build labels.ScratchBuilder
 	meta  metadata
 }
@@ -58,7 +57,6 @@ type sampler struct {
 type kept struct {
 	ref    storage.SeriesRef
 	labels labels.Labels
-	key    string
 	metric *dto.Metric // that finds it
 	round  uint64      // that it was last in
 	began  bool        // has a sample
@@ -66,7 +64,7 @@ type kept struct {
 
 func newSampler(source prometheus.TransactionalGatherer, db *database, c *choice, log *slog.Logger, count func(string, int)) *sampler {
 	return &sampler{source: source, db: db, choice: c, most: maxSeries, log: log, count: count,
-		series: map[string]*kept{}, by: map[*dto.Metric]*kept{}, build: labels.NewScratchBuilder(16)}
+		series: map[labels.Labels]*kept{}, by: map[*dto.Metric]*kept{}, build: labels.NewScratchBuilder(16)}
 }
 
 // sample is one round at now.
@@ -205,16 +203,15 @@ func (r *round) find(name string, m *dto.Metric, label, value string) *kept {
 	}
 	r.build.Sort()
 	l := r.build.Labels()
-	r.key = l.Bytes(r.key[:0])
-	if k := r.series[string(r.key)]; k != nil {
+	if k := r.series[l]; k != nil {
 		return k
 	}
 	if len(r.series) >= r.most {
 		r.lost[refusedMany]++
 		return nil
 	}
-	k := &kept{labels: l, key: string(r.key)}
-	r.series[k.key] = k
+	k := &kept{labels: l}
+	r.series[l] = k
 	return k
 }
 
@@ -267,7 +264,7 @@ func (r *round) commit() error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	for _, k := range r.gone { // the ends of a round that is lost are told in the next
-		delete(r.series, k.key)
+		delete(r.series, k.labels)
 		if k.metric != nil {
 			delete(r.by, k.metric)
 		}
