@@ -119,8 +119,8 @@ func TestMainPath(t *testing.T) {
 
 // TestNodeBinaryIsSmall: the file pages of the binary are most of what the
 // exporter holds in memory. Templates and reflection by name are what blow it
-// up, since the linker then keeps every method: of 18 MiB, 4 are what TLS and
-// users over HTTP bring (exporter-toolkit).
+// up, since the linker then keeps every method: of 20 MiB, 4 are what TLS and
+// users over HTTP bring (exporter-toolkit), 2 the kubelet's gRPC.
 func TestNodeBinaryIsSmall(t *testing.T) {
 	s := newStack(t)
 	info, err := os.Stat(filepath.Join(s.bin, "evenkeel-node"))
@@ -128,8 +128,8 @@ func TestNodeBinaryIsSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > 18<<20 {
-		t.Errorf("evenkeel-node has %d bytes, at most 18 MiB", info.Size())
+	if info.Size() > 21<<20 {
+		t.Errorf("evenkeel-node has %d bytes, at most 21 MiB", info.Size())
 	}
 }
 

@@ -66,7 +66,7 @@ const (
 func TestStoreInAChild(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
-		t.Skip("is run by TestKillAtAnyMoment")
+		return // by itself it shows nothing
 	}
 	from, err := strconv.Atoi(os.Getenv(childFrom))
 	if err != nil {
