@@ -37,12 +37,13 @@ func Scenario(name string) (*sim.Scenario, error) {
 }
 
 // ServeSim shows one node of a scenario to the NVML stand-in until ctx ends.
-func ServeSim(ctx context.Context, scenario, node, shm string, log *slog.Logger) error {
+// What is read from events, unless that is nil, happens as it comes.
+func ServeSim(ctx context.Context, scenario, node, shm string, events io.Reader, log *slog.Logger) error {
 	s, err := Scenario(scenario)
 	if err != nil {
 		return err
 	}
-	return sim.Serve(ctx, sim.ServeConfig{Scenario: s, Node: node, Path: shm, Log: log})
+	return sim.Serve(ctx, sim.ServeConfig{Scenario: s, Node: node, Path: shm, Events: events, Log: log})
 }
 
 // SimClaim is what `sim claim` was asked for.

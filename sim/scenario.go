@@ -86,6 +86,8 @@ type Phase struct {
 type Event struct {
 	At  Duration `yaml:"at"`
 	For Duration `yaml:"for"`
+	// Over undoes what an earlier event of its kind did to the target.
+	Over bool `yaml:"over"`
 
 	Row          string   `yaml:"row"`
 	InletCelsius *float64 `yaml:"inlet_celsius"` // of the row
@@ -181,6 +183,30 @@ func ParseScenario(text []byte) (*Scenario, error) {
 		return nil, err
 	}
 	return &s, nil
+}
+
+// ParseEvent reads one event for a world of the scenario that is under way.
+func (s *Scenario) ParseEvent(text []byte) (Event, error) {
+	var e Event
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&e); err != nil {
+		return Event{}, err
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return Event{}, err
+	}
+	c := scenarioCheck{
+		Scenario: &Scenario{Rows: s.Rows, Nodes: s.Nodes, Events: []Event{e}}, root: &root,
+		nodes: map[string]Node{}, rows: map[string]bool{},
+	}
+	for _, check := range []func() error{c.checkRows, c.checkNodes, c.checkEvents} {
+		if err := check(); err != nil {
+			return Event{}, err
+		}
+	}
+	return e, nil
 }
 
 // gpuRange is a place in a scenario: GPUs first to last of a node.

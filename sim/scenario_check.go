@@ -219,6 +219,9 @@ func (c *scenarioCheck) checkEvents() error {
 		if changes != 1 {
 			return c.errorAt(path, "an event changes one thing: inlet_celsius, cooling or fault")
 		}
+		if e.Over && e.For != 0 {
+			return c.errorAt(path, "an event that is over has no duration: write for or over")
+		}
 		if e.InletCelsius != nil {
 			if !c.rows[e.Row] || e.GPU != "" {
 				return c.errorAt(path, "inlet_celsius needs row: with one of the rows")

@@ -36,6 +36,7 @@ func TestScenarioErrorsNameTheLine(t *testing.T) {
 		{"two changes", "inlet_celsius: 30", "inlet_celsius: 30, fault: lost", "line 9: an event changes one thing"},
 		{"event on no row", "row: a, inlet_celsius: 30", "row: c, inlet_celsius: 30", "line 9: inlet_celsius needs row:"},
 		{"unknown fault", "row: a, inlet_celsius: 30", "gpu: n/1, fault: tired", "line 9: fault must be one of [lost hung stuck blank denied]"},
+		{"over and for", "inlet_celsius: 30", "inlet_celsius: 30, over: true", "line 9: an event that is over has no duration"},
 		{"no name", "name: good\n", "", "line 1: a scenario needs a name"},
 		{"second document", "events:", "---\nevents:", "one YAML document"},
 	}

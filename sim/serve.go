@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -65,5 +66,8 @@ type ServeConfig struct {
 	Path     string        // of the shared file, on a tmpfs; its folder must exist
 	Tick     time.Duration // 0 takes 25 ms
 	After    time.Duration // of the scenario that has passed when it is first shown
-	Log      *slog.Logger  // nil is silent
+	// Events are read as they come, one a line in the words of a scenario, and
+	// happen then. nil: only the scenario's happen.
+	Events io.Reader
+	Log    *slog.Logger // nil is silent
 }

@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -34,8 +37,33 @@ func Serve(ctx context.Context, c ServeConfig) error {
 		return err
 	}
 	server.log.Info("world is served", "scenario", c.Scenario.Name, "node", server.node, "gpus", len(server.readings), "path", c.Path)
+	if c.Events != nil {
+		go server.hear(c.Scenario, c.Events) // ends with the reader, which may be after the world
+	}
 	follow(ctx, c.Tick, server.advance)
 	return server.file.close()
+}
+
+// hear lets happen what it is told. A line that is no event is refused, and the
+// world goes on.
+func (s *server) hear(scenario *Scenario, events io.Reader) {
+	lines := bufio.NewScanner(events)
+	for lines.Scan() {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		e, err := scenario.ParseEvent([]byte(text))
+		if err != nil {
+			s.log.Warn("event refused", "text", text, "error", err)
+			continue
+		}
+		s.world.Happen(e)
+		s.log.Info("event taken", "text", text)
+	}
+	if err := lines.Err(); err != nil {
+		s.log.Error("no further events are taken", "error", err)
+	}
 }
 
 // server is one world behind a shared file.

@@ -3,8 +3,11 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -446,6 +449,70 @@ func TestFieldBatch(t *testing.T) {
 	if got := fmt.Sprint(codes); got != "[2 2 3 2]" {
 		t.Errorf("a link, a field, two scopes that do not exist: %s", got)
 	}
+}
+
+// TestServeTakesEvents: what a served world is told happens at once, lasts until
+// it is told otherwise, and nonsense is refused without harm to the rest.
+func TestServeTakesEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "world")
+	ctx, cancel := context.WithCancel(t.Context())
+	events, tell := io.Pipe()
+	var log syncLog
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, ServeConfig{Scenario: quick(t, "H100-SXM5-80GB"), Path: path, Events: events, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	}()
+	p := startProbe(t, standin(t, ""), path)
+	p.eventually("init", func(a map[string]any) bool { return number(a, "ret") == 0 })
+	normal := number(p.want("read 0", ret(0)), "temperature")
+	say := func(line string) {
+		t.Helper()
+		if _, err := io.WriteString(tell, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("")
+	say("# a comment")
+	say("{gpu: n/0, cooling: 1.5}")
+	p.eventually("read 0", func(a map[string]any) bool { return number(a, "temperature") > normal+5 })
+	for _, bad := range []string{"nonsense", "{gpu: n/9, cooling: 2}", "{gpu: n/0}", "{gpu: n/0, cooling: 2, over: true, for: 1s}", "{gpu: n/0, colling: 2}"} {
+		say(bad)
+	}
+	say("{gpu: n/1, fault: lost}")
+	p.eventually("read 1", func(a map[string]any) bool { return number(a, "ret") == 15 })
+	say("{gpu: n/1, fault: lost, over: true}")
+	p.eventually("read 1", func(a map[string]any) bool { return number(a, "ret") == 0 })
+	say("{gpu: n/0, cooling: 1.5, over: true}")
+	p.eventually("read 0", func(a map[string]any) bool { return number(a, "temperature") < normal+3 })
+	_ = tell.Close() // nobody has anything to say any more, and the world goes on
+	first := p.want("read 0", ret(0))
+	p.eventually("read 0", func(a map[string]any) bool { return number(a, "energy") > number(first, "energy") })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	said := log.String()
+	if taken, refused := strings.Count(said, "event taken"), strings.Count(said, "event refused"); taken != 4 || refused != 5 {
+		t.Errorf("%d events taken, %d refused; want 4, 5:\n%s", taken, refused, said)
+	}
+}
+
+// syncLog is a log that may be read while it is written.
+type syncLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *syncLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *syncLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 func TestServe(t *testing.T) {

@@ -31,13 +31,31 @@ type action struct {
 func timelineOf(s *Scenario) []action {
 	var list []action
 	for _, e := range s.Events {
-		list = append(list, action{at: time.Duration(e.At), event: e})
-		if e.For > 0 {
-			list = append(list, action{at: time.Duration(e.At + e.For), event: e, undo: true})
-		}
+		list = append(list, e.actions(0)...)
 	}
-	slices.SortStableFunc(list, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(list, action.compare)
 	return list
+}
+
+func (a action) compare(b action) int { return cmp.Compare(a.at, b.at) }
+
+// actions are the ends of an event whose times count from some moment.
+func (e Event) actions(from time.Duration) []action {
+	at := from + time.Duration(e.At)
+	list := []action{{at: at, event: e, undo: e.Over}}
+	if e.For > 0 {
+		list = append(list, action{at: at + time.Duration(e.For), event: e, undo: true})
+	}
+	return list
+}
+
+// Happen adds an event, as ParseEvent gave it, to those of the scenario. Its
+// time counts from now, and without one it happens at the next step.
+func (w *World) Happen(e Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timeline = append(w.timeline, e.actions(w.elapsed)...)
+	slices.SortStableFunc(w.timeline[w.next:], action.compare)
 }
 
 // fire applies every action whose time has come.

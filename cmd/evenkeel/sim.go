@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel-gpu/evenkeel/app"
@@ -17,20 +19,29 @@ func simCommand() *cobra.Command {
 
 func simServeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "serve",
-		Short:   "Drive the NVML stand-in: one node of a scenario in shared memory",
+		Use:   "serve",
+		Short: "Drive the NVML stand-in: one node of a scenario in shared memory",
+		Long: "Drive the NVML stand-in: one node of a scenario in shared memory, in real time.\n\n" +
+			"With --events a line on standard input is an event in the words of a scenario,\n" +
+			"such as {gpu: a-1/0, cooling: 2}, and happens at once; {gpu: a-1/0, cooling: 2,\n" +
+			"over: true} ends it.",
 		Example: "  make standin\n  evenkeel sim serve --scenario hot-row --node a-1 --shm /dev/shm/world &\n  export LD_LIBRARY_PATH=build/standin EVENKEEL_STANDIN_SHM=/dev/shm/world\n  evenkeel-node doctor",
 		Args:    command.Exactly(0, "no arguments"),
 	}
 	scenario := c.Flags().String("scenario", "hot-row", "a scenario's name or file")
 	node := c.Flags().String("node", "", "node to serve; the first by default")
 	shm := c.Flags().String("shm", worldFile, "shared file, on a tmpfs")
+	listens := c.Flags().Bool("events", false, "take further events from standard input, one a line")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		log, err := command.Logger(c)
 		if err != nil {
 			return err
 		}
-		return app.ServeSim(c.Context(), *scenario, *node, *shm, log)
+		var events io.Reader
+		if *listens {
+			events = c.InOrStdin()
+		}
+		return app.ServeSim(c.Context(), *scenario, *node, *shm, events, log)
 	}
 	return c
 }
