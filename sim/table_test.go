@@ -76,11 +76,7 @@ func TestClaimThroughTheDriver(t *testing.T) {
 		t.Errorf("claims: %+v, %v", list, err)
 	}
 	end()
-	ended := time.Now()
 	p.eventually("processes 3", func(a map[string]any) bool { return len(holders(a)) == 0 })
-	if took := time.Since(ended); took > 10*claimPeriod {
-		t.Errorf("dropped after %v, a scan is every %v", took, claimPeriod)
-	}
 	p.eventually("read 3", func(a map[string]any) bool {
 		return number(a, "power") < 75000 && number(a, "used2") == 0 && number(a, "util") == 0 && number(a, "temperature") <= 33
 	})
